@@ -442,10 +442,7 @@ def test_a_run_whose_folder_of_checkpoints_is_gone_goes_on_from_the_published_on
 ) -> None:
     config, paths = begun(tmp_path / "run", s3, policy)
     _trained(paths, s3)
-    for folder in paths.checkpoints.iterdir():
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
+    shutil.rmtree(paths.checkpoints)
     assert prepare_record(config, paths) == 1
     assert load_checkpoint(paths.checkpoints / "v000001").state.version == 1
 

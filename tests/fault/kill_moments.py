@@ -134,19 +134,32 @@ class Plan:
         return [path.read_text() for path in sorted((folder / "struck").iterdir())]
 
     def next(self) -> Moment | None:
-        done = len(list((self.folder / "struck").iterdir()))
+        done = self._done()
         return self._moments[done] if done < len(self._moments) else None
 
     def strike_if_next(self, name: str) -> None:
         """Kill this process if this moment is the one that the plan waits for."""
-        if (moment := self.next()) is not None and moment.name == name:
-            self.strike(name)
+        done = self._done()
+        if done < len(self._moments) and self._moments[done].name == name:
+            self._strike(done, name)
 
     def strike(self, name: str) -> None:
-        done = len(list((self.folder / "struck").iterdir()))
-        written = self.folder / "striking"
+        self._strike(self._done(), name)
+
+    def _done(self) -> int:
+        return len(list((self.folder / "struck").iterdir()))
+
+    def _strike(self, number: int, name: str) -> None:
+        """Kill this process, unless another one that came to the same moment is killed for it."""
+        written = self.folder / f"striking-{os.getpid()}"
         written.write_text(name)
-        written.rename(self.folder / "struck" / f"{done:03d}")  # a reader never finds the file empty
+        try:
+            os.link(written, self.folder / "struck" / f"{number:03d}")  # a reader never finds the file empty
+        except FileExistsError:
+            return
+        self._end(name)
+
+    def _end(self, name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         threading.Event().wait()  # the signal ends every thread of the process
 

@@ -292,9 +292,9 @@ class _NotingPlan(Plan):
         super().__init__(folder)
         self._note = note
 
-    def strike(self, name: str) -> None:
+    def _end(self, name: str) -> None:
         self._note(name)
-        super().strike(name)
+        super()._end(name)
 
 
 class KilledEnvironment(EnvironmentActor):

@@ -506,3 +506,18 @@ def assert_only_leases_were_lost(run: Run, plan: Sequence[Moment]) -> None:
     assert set(kinds) <= {FaultKind.SYSTEM}
     kills = sum(moment.name.startswith("store:") for moment in plan)
     assert len(kinds) <= kills * run.config.environments.count
+
+
+# ---- the plan of the kills ----
+
+
+def test_of_processes_that_come_to_a_moment_together_one_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Plan.make(tmp_path, [Moment(name=moments.REPORTED), Moment(name=moments.FORGOTTEN)])
+    killed: list[str] = []
+    monkeypatch.setattr(Plan, "_end", lambda _, name: killed.append(name))
+    monkeypatch.setattr(Plan, "_done", lambda _: 0)  # both look before one of them is killed
+    for _ in range(2):
+        Plan(tmp_path).strike_if_next(moments.REPORTED)
+    assert killed == Plan.struck(tmp_path) == [moments.REPORTED]
