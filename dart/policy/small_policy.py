@@ -37,8 +37,8 @@ are left out when the policy is loaded."""
 class SmallPolicy(Policy):
     """The model of `dart.policy.modeling` with its codec and its processor.
 
-    Every weight is trained. The model itself checks the number of image placeholders in a prompt. Answers are
-    sampled with kept prefixes, so a policy that has sampled must not be trained.
+    Every weight is trained. Answers are sampled with kept prefixes, so a policy that has sampled must not be
+    trained.
     """
 
     module: GuiPolicyModel
@@ -99,13 +99,22 @@ class SmallPolicy(Policy):
         return GRID
 
     def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
-        """Raise ForeignPrompt when a recorded step is too long for this policy, or when this policy cannot
-        have drawn the points of the answer."""
+        """Check the placeholders of a recorded step, its length, and the points of its answer.
+
+        Raises ForeignPrompt.
+        """
+        config = self.module.config
+        if (found := step.prompt_ids.count(config.image_token_id)) != config.image_tokens:
+            raise ForeignPrompt(
+                step,
+                f"expected {config.image_tokens} image placeholders in its prompt, got {found}: another "
+                "policy or an engine without a model made it",
+            )
         try:
             check_length(step.prompt_ids, step.token_ids)
         except PromptTooLong as error:
             raise ForeignPrompt(step, str(error)) from error
-        check_patches(step, self.codec.pointer, self.module.config.patches)
+        check_patches(step, self.codec.pointer, config.patches)
 
     def save(
         self, folder: Path, weights: Mapping[str, Tensor] | None = None, dtype: torch.dtype | None = None

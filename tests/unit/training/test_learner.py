@@ -507,6 +507,20 @@ def test_a_demonstration_that_is_too_long_is_named_before_anything_changes(
     )
 
 
+def test_a_prompt_without_a_place_for_the_screenshot_costs_only_its_group(
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
+) -> None:
+    group = sampled_group(base, blobs, group_of)
+    first = group.trajectories[0]
+    changed = dataclasses.replace(first, steps=(dataclasses.replace(first.steps[0], prompt_ids=(1, 2, 3)),))
+    bad = dataclasses.replace(group, group_id=99, trajectories=(changed, *group.trajectories[1:]))
+    learner = Learner(base, LearnerConfig())
+    with pytest.raises(ForeignPrompt, match="expected 70 image placeholders in its prompt, got 1") as refused:
+        learner.update([group, bad], blobs)
+    assert learner.version == 0
+    assert blame(refused.value, [group, bad]) == Blame(group_ids=(99,), reason="malformed_step")
+
+
 @pytest.mark.parametrize("minibatches", [1, 2])
 def test_a_self_rolled_answer_is_weighed_by_how_likely_it_is_without_the_hint(
     base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], minibatches: int
