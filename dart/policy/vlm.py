@@ -289,7 +289,10 @@ class VisionLanguagePolicy(Policy):
         return self.codec.grid(screen.frame)
 
     def check_prompt(self, step: Step, screens: Mapping[str, Screen]) -> None:
-        """Check that a step's placeholders, images, image tokens and points fit. Raises ForeignPrompt."""
+        """Check that a step's placeholders, images, image tokens, answer and points fit.
+
+        Raises ForeignPrompt.
+        """
         if not step.images:
             raise ForeignPrompt(
                 step, "its prompt has no image, so another policy or an engine without a model made it"
@@ -308,6 +311,11 @@ class VisionLanguagePolicy(Policy):
                 )
         if step.images[-1].sha256 != step.screenshot_sha256:
             raise ForeignPrompt(step, "the last image of its prompt is not the step's screenshot")
+        if forbidden := set(step.token_ids) & set(self.codec.never_sampled):
+            raise ForeignPrompt(
+                step,
+                f"its answer has the token {min(forbidden)}, which stands for images and is never sampled",
+            )
         check_patches(step, self.codec.pointer, step.images[-1].tokens)
 
     # ---- inputs ----

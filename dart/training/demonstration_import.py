@@ -188,7 +188,8 @@ def _box(played: DemonstrationStep, screen: Screen) -> tuple[float, float, float
 def _answer_ids(played: DemonstrationStep, instruction: str, screen: Screen, codec: Codec) -> tuple[int, ...]:
     """Return the tokens of a step's answer.
 
-    Raises ActionParseError for an answer without an action, BadDemonstrations for an unknown token id.
+    Raises ActionParseError for an answer without an action, BadDemonstrations for a token id that is unknown
+    or that this policy never samples.
     """
     if played.action is not None:
         return tuple(codec.encode_action(played.action, instruction, screen.frame))
@@ -200,6 +201,11 @@ def _answer_ids(played: DemonstrationStep, instruction: str, screen: Screen, cod
             raise BadDemonstrations(
                 f"token id {min(unknown)} is outside this policy's vocabulary of {codec.vocabulary_size} "
                 "tokens; give the answer as text"
+            )
+        if forbidden := set(token_ids) & set(codec.never_sampled):
+            raise BadDemonstrations(
+                f"token id {min(forbidden)} stands for images, and this policy never samples it; leave it "
+                "out, or give the answer as text"
             )
     parse_actions(codec.decode_action(token_ids, instruction, screen.frame))
     return token_ids

@@ -335,6 +335,17 @@ def test_no_end_and_no_picture_hides_in_a_raw_answer(
         read_demonstrations(write({}, hidden), thinking)
 
 
+@pytest.mark.parametrize("special", ["<|image_pad|>", "<|vision_start|>"])
+def test_no_picture_hides_in_the_tokens_of_an_answer(
+    write: Write, thinking: VisionLanguageCodec, special: str
+) -> None:
+    text = f"Thought: {special}\nAction: wait()"
+    token_ids = [*thinking.tokenizer.encode(text, add_special_tokens=False), thinking.end_ids[0]]
+    hidden = {"steps": [{**STEP, "action": None, "token_ids": token_ids}]}
+    with pytest.raises(BadDemonstrations, match=r"line 2: token id \d+ stands for images"):
+        read_demonstrations(write({}, hidden), thinking)
+
+
 def test_a_line_that_is_no_json_is_named(write: Write, policy: Path) -> None:
     folder = write({})
     with (folder / "demonstrations.jsonl").open("a") as lines:

@@ -15,7 +15,7 @@ from dart.config.config import Config, load_config
 from dart.config.layers import literal
 from dart.config.sections import ContextSettings
 from dart.core.errors import UnavailableError
-from dart.core.types import GenerateRequest, Group, PastStep, Step
+from dart.core.types import Demonstration, GenerateRequest, Group, PastStep, Step
 from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.load import load
@@ -29,7 +29,7 @@ from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import load_checkpoint, write_checkpoint
 from dart.testing.tiny_families import FAMILIES
 from dart.training.batch import step_samples
-from dart.training.batch_errors import blame
+from dart.training.batch_errors import Blame, blame
 from dart.training.distributed import copied_parts, write_parts
 from dart.training.learner import Learner, LearnerConfig
 from dart.training.learner_factory import learner_at, learner_config
@@ -364,6 +364,29 @@ def test_a_step_without_images_is_a_foreign_prompt(
     with pytest.raises(ForeignPrompt, match="its prompt has no image") as refused:
         learner.update([group, bad], blobs)
     assert blame(refused.value, [group, bad]).group_ids == (99,)
+
+
+def test_a_demonstration_with_a_picture_in_its_answer_is_blamed_with_its_group(
+    tiny_qwen: Path,
+    blobs: FolderBlobs,
+    group_of: Callable[..., Group],
+    demonstration_of: Callable[..., Demonstration],
+) -> None:
+    group = played(tiny_qwen, blobs, group_of)
+    learner = Learner(tiny_qwen, LearnerConfig(kl_beta=0.0, placement=held()))
+    policy = learner._policy
+    assert isinstance(policy, VisionLanguagePolicy)
+    step = group.trajectories[0].steps[0]
+    token_ids = (policy.codec.image_encoder.placeholder_id, *step.token_ids[1:])
+    foreign = dataclasses.replace(step, token_ids=token_ids)
+    shown = dataclasses.replace(demonstration_of(steps=1), steps=(foreign,))
+    bad = dataclasses.replace(group, group_id=99, demonstrations=(shown,))
+    with pytest.raises(ForeignPrompt, match="which stands for images and is never sampled") as refused:
+        learner.update([group, bad], blobs)
+    assert learner.version == 0
+    assert blame(refused.value, [group, bad]) == Blame(
+        group_ids=(99,), pool_ids=(shown.pool_id,), reason="malformed_step"
+    )
 
 
 def test_an_adapter_without_peft_is_said_with_the_remedy(
