@@ -4,12 +4,15 @@ A task enters quarantine when too many groups in a row had no success, too many 
 fault, or too many environments in a row died or hung while they played the task. After the quarantine one
 group of the task is opened as a trial. A success releases the task. If the trial has no success, a new
 quarantine begins that lasts twice as long. Groups that were opened earlier are no trial, whenever they end.
-So a task that never succeeds costs less and less, but is tried again and again.
+A trial in which no episode was played to its end and no attempt ended by a fault of the task says nothing
+about the task: the next group is another trial. So a task that never succeeds costs less and less, but is
+tried again and again.
 
 With `groups_without_success` 0, only faults lead to quarantine. Then any episode that is played to its end
 releases the task; otherwise a task without faults that is only hard would never be released.
 
-The record holds the quarantines, but not the counts in a row: they begin at zero after a restart.
+The record holds the quarantines, but not the counts in a row: they begin at zero after a restart. A trial
+whose faults all happened before the restart is therefore repeated.
 
 The quarantine of an environment's process is something else: `supervision.circuit_breaker`.
 """
@@ -35,7 +38,8 @@ class TaskHealth:
     failed_attempts: int = 0
     lost_environments: int = 0
     has_failed_its_trial: bool = False
-    """Whether the group that was opened as a trial after the quarantine had no success."""
+    """Whether the group that was opened as a trial after the quarantine was played without a success, or
+    could not be played because of the task."""
     may_be_released: bool = False
     """Whether something has happened that releases a quarantined task, such as a success."""
     quarantine: TaskQuarantine | None = None
@@ -82,17 +86,19 @@ def after_group_without_success(
 ) -> TaskHealth:
     """Return the health after a group ended without a success and without a demonstration.
 
-    A group that was opened before the end of the present quarantine changes nothing.
+    A group that was opened before the end of the present quarantine changes nothing. Neither does a group of
+    which nothing was played, unless attempts ended by faults that count against the task.
 
     opened_unix_s   when the group was opened
     any_finished    whether at least one of its rollouts was played to its end; only then the group is counted
     """
     if health.is_quarantined(opened_unix_s):
         return health
+    says_something = any_finished or health.failed_attempts > 0
     return replace(
         health,
         groups_without_success=health.groups_without_success + any_finished,
-        has_failed_its_trial=health.quarantine is not None,
+        has_failed_its_trial=health.quarantine is not None and says_something,
     )
 
 

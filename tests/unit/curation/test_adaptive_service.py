@@ -451,6 +451,39 @@ def test_a_trial_without_success_makes_the_next_rest_twice_as_long() -> None:
         assert float(world.told[-1].after) == world.now_unix_s + duration_s
 
 
+ATTEMPTS = ROLLOUTS * SETTINGS.max_attempts
+"""Number of failed attempts that end a group."""
+
+
+def fails(world: World, *kinds: FaultKind) -> None:
+    """The next attempts end by faults of these kinds."""
+    for kind in kinds:
+        lease = world.lease()
+        at_once(world.service.failed(lease.rollout_id, lease.fence, kind, "made up"))
+
+
+@pytest.mark.parametrize("kind", [FaultKind.SYSTEM, FaultKind.POLICY])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_trial_that_the_task_did_not_hinder_is_repeated_at_once(kind: FaultKind, restarts: bool) -> None:
+    world = quarantined()
+    world.now_unix_s += 100
+    fails(world, *[kind] * (ATTEMPTS - 1))
+    if restarts:
+        world.restarted()
+    fails(world, kind)
+    assert world.record.drops[f"attempts_spent:{kind}"] == ROLLOUTS
+    assert [decision.reason for decision in world.told] == ["2 groups in a row had no success"]
+    assert isinstance(world.work(), RolloutLease)
+
+
+def test_a_trial_that_is_not_played_also_for_a_fault_of_the_task_makes_the_next_rest_twice_as_long() -> None:
+    world = quarantined()
+    world.now_unix_s += 100
+    fails(world, FaultKind.INFRASTRUCTURE, *[FaultKind.SYSTEM] * (ATTEMPTS - 1))
+    assert world.told[-1].reason == "the group tried after its quarantine had no success"
+    assert float(world.told[-1].after) == world.now_unix_s + 200
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_groups_opened_before_a_quarantine_are_no_trial_whenever_they_end(restarts: bool) -> None:
     world = World(replace(RESTS, tasks=("click-test",)))

@@ -82,12 +82,16 @@ def test_faults_make_what_is_live_of_it_unplayable(events: str, unplayable: bool
 QUARANTINED = TaskHealth(quarantine=TaskQuarantine(until_unix_s=NOW, length_s=100.0))
 
 
-@pytest.mark.parametrize("events", ["g", "n", "lll", "ffff"])
+@pytest.mark.parametrize("events", ["g", "fn", "ln", "lll", "ffff"])
 def test_a_trial_without_success_doubles_the_rest(events: str) -> None:
     verdict = judge(health_after(events, LIMITS, QUARANTINED), LIMITS, NOW)
     assert verdict is not None
     quarantine, _ = verdict
     assert quarantine == TaskQuarantine(until_unix_s=NOW + 200, length_s=200.0)
+
+
+def test_a_trial_of_which_nothing_was_played_for_no_fault_of_the_task_is_repeated() -> None:
+    assert judge(health_after("n", LIMITS, QUARANTINED), LIMITS, NOW) is None
 
 
 @pytest.mark.parametrize("events", ["g", "gg"])
