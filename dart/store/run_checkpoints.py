@@ -89,7 +89,7 @@ class LocalCheckpoints:
         return [0, *map(version_of, list_checkpoints(self._parent))]
 
     def set_aside_uncommitted(self, committed: int) -> list[int]:
-        """Do nothing: the trainer renames these folders itself when it starts. Returns an empty list."""
+        """Do nothing: the trainer renames these folders itself. Returns an empty list."""
         return []
 
     def place_of_uncommitted(self, version: int) -> str:

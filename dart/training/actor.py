@@ -6,9 +6,11 @@ Waits for  its own worker threads: one runs the update, another writes the check
            from a copy; messages are handled meanwhile
 Refuses    a batch that cannot be trained (`dart.training.batch_errors`): the groups to blame are dropped
 Dies when  an update exceeds its deadline, the loss of several batches in a row is not finite in every group,
-           or the record refuses its commit because another trainer holds the batch
-On restart resumes from the newest committed version. A checkpoint without a commit is renamed; its batch is
-           still leased and is trained again from the committed version, so no trajectory trains twice
+           the record refuses its commit because another trainer holds the batch, or the record took the last
+           commit of the trainer before it after this one had loaded its version
+On restart resumes from the newest committed version. A checkpoint without a commit is renamed at the first
+           batch; its batch is still leased and is trained again from the committed version, so no trajectory
+           trains twice
 On stop    commits the current update first, if it ends in time
 
 A version is announced when it is durable and committed, never before. While a version is being written, the
@@ -31,7 +33,7 @@ from dart.core.malloc_trim import trim_heap
 from dart.core.record_address import parse_record_address
 from dart.core.records import STALENESS_BOUND, Batch, StoredResult
 from dart.core.types import Group
-from dart.store.checkpoints import WriteCheckpoint
+from dart.store.checkpoints import WriteCheckpoint, set_aside_uncommitted
 from dart.store.client import write_through_restarts
 from dart.store.disk_wait import await_room, in_storage
 from dart.store.errors import StepsLost
@@ -74,6 +76,16 @@ class BatchTaken(RuntimeError):
         )
 
 
+class CommittedMeanwhile(RuntimeError):
+    """The record took a commit of the trainer before this one, after this trainer had loaded its version."""
+
+    def __init__(self, loaded: int, newest: int) -> None:
+        super().__init__(
+            f"this trainer loaded version {loaded}, and then the record took version {newest} from the "
+            f"trainer before it; nothing was trained, and it restarts from version {newest}"
+        )
+
+
 class TrainedAhead(RuntimeError):
     """The trainer trained ahead on groups, and the curator then leased a batch of other groups."""
 
@@ -100,15 +112,12 @@ class TrainerActor(Actor):
         self._reader = self.enter_context(StoreReader(address, AT_START, steps=self._blobs.steps))
         set_visible_devices(assign_gpus(self._config, gpus_here()).trainer)
         self._checkpoints = self.identity.run_dir / "checkpoints"
-        newest = self._reader.latest_version()
-        assert newest is not None, (
-            "the record has no policy version; version 0 should be in it before the tree starts"
-        )
+        newest = self._newest_version()
         self._published = run_checkpoints(self._config, self.identity.run_dir)
-        if newest.version > 0:
-            await self._share("checkpoint", lambda: self._published.fetch(newest.version))
+        if newest > 0:
+            await self._share("checkpoint", lambda: self._published.fetch(newest))
         self._is_first_batch = True
-        self._learner = learner_at(self._config, newest.version, self._checkpoints)
+        self._learner = learner_at(self._config, newest, self._checkpoints)
         self._refused_in_a_row = 0
         self._update_ended: Future[None] | None = None
         """A future that succeeds when the current update has ended; None between updates."""
@@ -120,6 +129,14 @@ class TrainerActor(Actor):
         self._load = LoadMeter(self.clock.monotonic_s)
         self.every(load_every_s(self._config), self._record_load)
         self.after(0.0, self._train_until_over)
+
+    def _newest_version(self) -> int:
+        """Read the newest version in the record."""
+        newest = self._reader.latest_version()
+        assert newest is not None, (
+            "the record has no policy version; version 0 should be in it before the tree starts"
+        )
+        return newest.version
 
     async def on_stop(self) -> None:
         if self._update_ended is not None:
@@ -194,7 +211,9 @@ class TrainerActor(Actor):
                     return leased
 
     async def _update(self, batch: TrainOn) -> None:
-        await self._set_aside_uncommitted()
+        if self._is_first_batch:
+            await self._take_over()
+            self._is_first_batch = False
         groups = await self._groups_of(batch)
         if groups is None:
             return
@@ -312,23 +331,22 @@ class TrainerActor(Actor):
         call = m.RefuseBatch(batch_id=batch.batch_id, fence=batch.fence, detail=detail, **asdict(found))
         await write_through_restarts(self, call)
 
-    async def _set_aside_uncommitted(self) -> None:
-        """Set aside versions that an earlier trainer published but did not commit, with an event for each.
+    async def _take_over(self) -> None:
+        """Set aside versions that an earlier trainer wrote but did not commit.
 
-        Has an effect only at this trainer's first batch: from then on no earlier trainer can commit.
+        This trainer must hold its first lease: from then on the record takes no commit of an earlier trainer.
+        An event names each version that the earlier trainer had published for other machines. Raises
+        CommittedMeanwhile if the record took a commit after this trainer had loaded its version.
         """
-        if self._is_first_batch:
-            committed = self._committed
-            aside = await self._share("checkpoints", lambda: self._published.set_aside_uncommitted(committed))
-            for version in aside:
-                place = self._published.place_of_uncommitted(version)
-                emit(
-                    self,
-                    VERSION_SET_ASIDE,
-                    self.identity.name,
-                    {"version": version, "committed": committed, "place": place},
-                )
-            self._is_first_batch = False
+        committed = self._committed
+        if (newest := self._newest_version()) != committed:
+            raise CommittedMeanwhile(committed, newest)
+        set_aside_uncommitted(self._checkpoints, committed)
+        aside = await self._share("checkpoints", lambda: self._published.set_aside_uncommitted(committed))
+        for version in aside:
+            place = self._published.place_of_uncommitted(version)
+            data = {"version": version, "committed": committed, "place": place}
+            emit(self, VERSION_SET_ASIDE, self.identity.name, data)
 
     async def _share(self, what: str, work: Callable[[], T]) -> T:
         """Return the result of work with the checkpoints that all machines share.

@@ -19,7 +19,6 @@ from dart.store.checkpoints import (
     checkpoint_name,
     load_checkpoint,
     remove_leftovers,
-    set_aside_uncommitted,
 )
 from dart.training.failure_penalty import FailurePenalty
 from dart.training.step_credit import StepCredit
@@ -50,12 +49,10 @@ def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
     newest        the newest committed version; 0: the base policy
     checkpoints   folder of the run's checkpoints
 
-    A newer checkpoint belongs to an update that was never committed. This function renames it; the batch of
-    the update is still leased and is trained again. Raises CorruptCheckpoint when the committed checkpoint is
-    damaged, UnsupportedCheckpoint when it was trained with another adapter.
+    Raises CorruptCheckpoint when the committed checkpoint is damaged, UnsupportedCheckpoint when it was
+    trained with another adapter.
     """
     remove_leftovers(checkpoints)
-    set_aside_uncommitted(checkpoints, newest)
     resume = load_checkpoint(checkpoints / checkpoint_name(newest)) if newest > 0 else None
     if resume is not None:
         refuse_other_adapter(resume.folder, resume.state, config.training.lora)

@@ -27,7 +27,7 @@ from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import BATCH_REFUSED
 from dart.telemetry.load_meter import LOAD
 from dart.testing.trajectories import trajectory_for
-from dart.training.actor import BatchTaken, TrainedAhead, TrainerActor
+from dart.training.actor import BatchTaken, CommittedMeanwhile, TrainedAhead, TrainerActor
 from dart.training.batch_errors import MAX_REFUSED_IN_A_ROW, MAX_TRIES, NonFiniteUpdate
 from dart.training.simulated_learner import SimulatedLearner
 
@@ -179,6 +179,34 @@ def test_an_update_of_an_older_lease_is_dropped_and_the_next_trainer_starts_from
     with StoreReader(tmp_path / "store.db") as store:
         assert [version.version for version in store.versions()] == [0, 1]
         assert store.conservation().trained == 2
+
+
+def test_a_trainer_that_loaded_its_version_before_a_late_commit_ends_and_leaves_that_version_in_place(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch
+) -> None:
+    """The store takes the commit of an earlier trainer between the start of this one and its first lease."""
+    earlier = SimulatedLearner(Config().simulation, wait=lambda _: None)
+    earlier.version = 1
+    folder = earlier.copy()(tmp_path / "checkpoints")
+    leases: list[Batch] = []
+
+    def leased_after_a_late_commit() -> Batch:
+        with Store(tmp_path / "store.db") as store:
+            store.commit_update(batch.batch_id, batch.fence, 1, {})
+            leases.append(complete_batch(store))
+        return leases[0]
+
+    curator = started(bench, tmp_path, leased_after_a_late_commit)
+    with pytest.raises(CommittedMeanwhile, match="loaded version 0, and then the record took version 1"):
+        bench.settle()
+    assert list_checkpoints(tmp_path / "checkpoints") == [folder]
+
+    curator.answers = [reassigned(tmp_path, leases[0]), m.RunOver()]
+    bench.start(TrainerActor, "trainer", {"store": str(tmp_path / "store.db"), "config": CONFIG})
+    bench.settle()
+    assert curator.committed == [2]
+    with StoreReader(tmp_path / "store.db") as store:
+        assert (store.conservation().trained, store.conservation().holds) == (4, True)
 
 
 def test_a_commit_waits_for_a_store_that_is_started_again(
