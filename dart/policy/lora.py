@@ -45,9 +45,6 @@ ADAPTER_FILE = f"{ADAPTER_FOLDER}/{ADAPTER_WEIGHTS}"
 """Path of the adapter in a checkpoint. It is in a folder of its own, because engines read every file of
 weights beside the configuration."""
 
-OLD_ADAPTER_FILE = f"{ADAPTER_FOLDER}/weights.safetensors"
-"""Path of the adapter in checkpoints of earlier releases. It is still read, but never written."""
-
 FROZEN_COPY, TRAINED_COPY = ".original_module.", f".modules_to_save.{ADAPTER}."
 """Parts of the names that peft gives the weights of a pointer head: the frozen original weights, and the
 copies that are trained."""
@@ -79,7 +76,7 @@ def with_adapter(module: nn.Module, rank: int, alpha: float, seed: int, resume: 
     if head is not None:  # peft converts only the weights of its own layers to float32
         getattr(adapted.get_base_model(), HEAD_NAME).modules_to_save[ADAPTER].float()
     if resume is not None:
-        file = next(path for name in (ADAPTER_FILE, OLD_ADAPTER_FILE) if (path := resume / name).is_file())
+        file = resume / ADAPTER_FILE
         found = set_peft_model_state_dict(adapted, load_file(file))
         _refuse_other_layers(file, found)
     return adapted

@@ -204,3 +204,12 @@ def test_an_adapter_is_no_policy_and_the_remedy_that_is_said_makes_one(
     with pytest.raises(CorruptCheckpoint, match=f"{ADAPTER_FOLDER}.* is corrupt"):
         merge(folder, tmp_path / "c")
     assert (folder / BASE_FILE).is_file()
+
+
+def test_a_version_without_the_adapter_that_training_resumes_is_refused_by_the_name_of_the_file(
+    tiny_qwen: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
+    whole = Learner(tiny_qwen, HALF).save(tmp_path / "one")
+    with pytest.raises(CheckpointError, match=str(whole / ADAPTER_FILE)):
+        load(tiny_qwen, placement=ADAPTER.placement, resume=whole)
