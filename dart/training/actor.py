@@ -229,19 +229,11 @@ class TrainerActor(Actor):
             if leased is None:
                 return
             self._written = Future()
-            version, write = self._learner.version, await self._writer()
+            version = self._learner.version
+            write = await self._checkpoint_work("copy", self._learner.copy)
             self.run(self._publish_version(version, write, leased, metrics))
             if not self._config.training.background_checkpoints:
                 await self._until_committed()
-
-    async def _writer(self) -> WriteCheckpoint:
-        """Return the function that writes the current version: from a copy, or from the learner itself.
-
-        The learner must then wait for the writing (`training.background_checkpoints`).
-        """
-        if not self._config.training.background_checkpoints:
-            return self._learner.save
-        return await self._checkpoint_work("copy", self._learner.copy)
 
     async def _publish_version(
         self, version: int, write: WriteCheckpoint, batch: Batch, metrics: dict[str, float]

@@ -108,10 +108,6 @@ class DistributedLearner:
         self.version = report.version
         return report
 
-    def save(self, parent: Path) -> Path:
-        """See `dart.training.learner.Learner.save`. Also raises RankDied."""
-        return self.copy()(parent)
-
     def copy(self) -> WriteCheckpoint:
         """See `dart.training.learner.Learner.copy`. A new copy replaces the previous one.
 

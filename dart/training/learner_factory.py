@@ -36,9 +36,6 @@ class AnyLearner(Protocol):
     def update(self, groups: Sequence[Group], screenshots: BlobStore) -> UpdateSummary:
         """Train on the groups, make the next version and return its figures. An error changes nothing."""
 
-    def save(self, parent: Path) -> Path:
-        """Write the current version as a checkpoint below `parent` and return its folder."""
-
     def copy(self) -> WriteCheckpoint:
         """Copy the current version and return the function that writes the copy; any thread may call it."""
 

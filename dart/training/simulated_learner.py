@@ -53,10 +53,6 @@ class SimulatedLearner:
             seconds=time.perf_counter() - started,
         )
 
-    def save(self, parent: Path) -> Path:
-        """Write the current version as a checkpoint below `parent` and return its folder."""
-        return self.copy()(parent)
-
     def copy(self) -> WriteCheckpoint:
         """Return the function that waits `simulation.checkpoint_s` seconds and writes the current version."""
         version = self.version

@@ -134,7 +134,7 @@ class Scene:
     def checkpoint(self, version: int) -> Path:
         learner = SimulatedLearner(Config().simulation)
         learner.version = version
-        return learner.save(RunPaths(self.processes.system.run_dir).checkpoints)
+        return learner.copy()(RunPaths(self.processes.system.run_dir).checkpoints)
 
     def publish(self, version: int, *, is_written: bool = True) -> None:
         if is_written:

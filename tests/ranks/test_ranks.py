@@ -209,7 +209,7 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
     assert (made.version, made.samples) == (1, 4)
     assert made.optimizer_steps == config.training.minibatches
     assert_same(made, wanted)
-    folder = ranked.save(tmp_path / "ranked")
+    folder = ranked.copy()(tmp_path / "ranked")
     assert_close(folder, one.save(tmp_path / "alone"), config)
     assert plain(folder).keys() == (set() if publishes_adapter(config) else plain(tiny_qwen).keys())
 
@@ -232,7 +232,7 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
     assert_same(again.update([group], blobs), wanted)
     assert_same(single.update([group], blobs), wanted)
     second = one.save(tmp_path / "alone")
-    assert_close(again.save(tmp_path / "ranked"), second, config)
+    assert_close(again.copy()(tmp_path / "ranked"), second, config)
     assert_close(single.save(tmp_path / "single"), second, config)
 
 
@@ -258,7 +258,7 @@ def test_two_ranks_go_on_from_what_one_process_wrote(
     ranked = stack.enter_context(closing(DistributedLearner(config, folder, tmp_path / "ranks.log")))
     assert ranked.version == 1
     assert_same(ranked.update([group], blobs), one.update([group], blobs))
-    assert_close(ranked.save(tmp_path / "ranked"), one.save(tmp_path / "alone"), config)
+    assert_close(ranked.copy()(tmp_path / "ranked"), one.save(tmp_path / "alone"), config)
 
 
 def test_what_one_rank_cannot_read_fails_all_of_them_and_changes_nothing(
@@ -282,7 +282,7 @@ def test_what_one_rank_cannot_read_fails_all_of_them_and_changes_nothing(
     assert made.version == 1
     assert made.entropy == pytest.approx(wanted.entropy, rel=1e-2)
     assert made.grad_norm == pytest.approx(wanted.grad_norm, rel=0.1)
-    assert {weight.dtype for weight in plain(ranked.save(tmp_path / "one")).values()} == {torch.float32}
+    assert {weight.dtype for weight in plain(ranked.copy()(tmp_path / "one")).values()} == {torch.float32}
 
 
 def test_a_version_for_which_a_disk_has_no_room_is_written_when_it_has_it(

@@ -105,7 +105,7 @@ def test_the_seed_of_the_model_decides_its_answers() -> None:
 def test_the_model_takes_over_the_version_of_a_whole_checkpoint_and_refuses_others(tmp_path: Path) -> None:
     learner = SimulatedLearner(SIMULATED, wait=Waits())
     learner.update([group((1.0, 2), (0.0, 3))], FolderBlobs(tmp_path))
-    folder = learner.save(tmp_path)
+    folder = learner.copy()(tmp_path)
     waits = Waits()
     model = engine(waits=waits)
     model.load(folder, 1)
@@ -134,7 +134,7 @@ def test_a_simulated_learner_goes_on_from_its_checkpoint(tmp_path: Path) -> None
     learner = SimulatedLearner(SIMULATED, wait=Waits())
     for _ in range(3):
         learner.update([group((1.0, 1), (0.0, 1))], FolderBlobs(tmp_path))
-    folder = learner.save(tmp_path)
+    folder = learner.copy()(tmp_path)
     assert folder.name == "v000003"
     again = SimulatedLearner(SIMULATED, resume=load_checkpoint(folder), wait=Waits())
     assert again.update([group((1.0, 1), (0.0, 1))], tmp_path).version == 4
