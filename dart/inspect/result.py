@@ -11,7 +11,7 @@ from rich.console import Console
 from dart.core.run_directory import RunPaths
 from dart.inspect import learning_curve, report
 from dart.inspect.exit_reports import RESTARTED, all_reports
-from dart.inspect.formatting import counts
+from dart.inspect.formatting import counted, counts
 from dart.inspect.live import success_over_time
 from dart.inspect.snapshot import RunSnapshot
 from dart.inspect.terminal_safe import Printable, one_line
@@ -62,7 +62,11 @@ class TrainResult:
     staleness: Staleness | None = None
     """Staleness of the trained steps of all updates; None if there was no update."""
     violations: tuple[str, ...] = ()
-    """What the check of the data found at the end of the run; empty if the data are sound."""
+    """Damage that the check of the data found at the end of the run; empty if there is none. The run must not
+    continue with it."""
+    lost_screenshots: tuple[str, ...] = ()
+    """Lost screenshots that this check found. They cost only the groups that name them: these are dropped if
+    the run continues."""
     failure: str = ""
     """Why the run failed, with the remedy; empty if it did not fail."""
 
@@ -94,7 +98,9 @@ def success_lines(result: TrainResult) -> list[str]:
 
 def books_line(result: TrainResult) -> str:
     """Return one line about the fates of all rollouts, whether the data are sound, and restarts."""
-    verdict = "sound" if not result.violations else f"DAMAGED ({len(result.violations)} findings)"
+    lost = counted(len(result.lost_screenshots), "lost screenshot")
+    sound = f"sound but for {lost}" if result.lost_screenshots else "sound"
+    verdict = f"DAMAGED ({len(result.violations)} findings)" if result.violations else sound
     return f"{result.snapshot.conservation}; data {verdict}; restarts {result.snapshot.restarts}"
 
 
@@ -141,6 +147,7 @@ def _about(result: TrainResult) -> dict[str, Any]:
         "parked": snapshot.parkings,
         "parked_now": snapshot.parked_now,
         "violations": list(result.violations),
+        "lost_screenshots": list(result.lost_screenshots),
         "completed": result.stopped_by is None and not result.failure,
     }
 

@@ -39,7 +39,7 @@ from dart.run.sidecars import SidecarSupervisor, sidecar_specs
 from dart.run.signal_counter import SignalCounter
 from dart.run.site import OneMachine, RunSite
 from dart.store.errors import StoreBusy, StoreTakenOver, StoreUnavailable
-from dart.store.integrity import listed
+from dart.store.integrity import by_gravity, listed
 from dart.store.sqlite import fold_log
 from dart.store.store import Store
 from dart.telemetry.events import POOLS_SIZED
@@ -97,7 +97,7 @@ def train(
         ExitStack() as until_concluded,
     ):
         paths = directory.paths
-        resumed_at = prepare_record(config, paths)
+        resumed_at = prepare_record(config, paths, listener.log)
         found = look_back(paths) if resume else None
         until_concluded.callback(note_end_of_run, paths)
         pool = config.curation.experience_pool
@@ -268,7 +268,7 @@ def _conclude(paths: RunPaths, config: Config, session: TimeBudget, resumed_at: 
     resumed_at   newest policy version when this start of the run began; only later versions are checked for
                  steps that were too stale
     """
-    findings = checked_data(config, paths, resumed_at)
+    damage, lost_screenshots = by_gravity(checked_data(config, paths, resumed_at))
     if isinstance(record := paths.record, Path):
         with contextlib.suppress(StoreUnavailable):  # a full disk: the log stays beside the record
             fold_log(record)
@@ -279,6 +279,7 @@ def _conclude(paths: RunPaths, config: Config, session: TimeBudget, resumed_at: 
             episodes=tuple(training_episodes(reader.store, config, session)),
             seed=config.run.seed,
             staleness=staleness_of(version.metrics for version in reader.store.versions()),
-            violations=tuple(map(str, findings)),
-            failure=f"the data of the run is damaged:\n{listed(findings)}" if findings else "",
+            violations=tuple(map(str, damage)),
+            lost_screenshots=tuple(map(str, lost_screenshots)),
+            failure=f"the data of the run is damaged:\n{listed(damage)}" if damage else "",
         )

@@ -116,6 +116,7 @@ class Daemon(RunListener):
             stopped_by=result.stopped_by,
             is_drained=result.is_drained,
             violations=list(result.violations),
+            lost_screenshots=list(result.lost_screenshots),
             reason=result.failure,
         )
 

@@ -12,11 +12,13 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from actors.board import LIVING, rows_of
 from actors.orphans import Orphan
 from dart.config.config import Config
 from dart.core.errors import RunDirectoryError
+from dart.core.messages import EventDraft
 from dart.core.record_address import RecordAddress, ServerAddress
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
@@ -39,7 +41,7 @@ from dart.store.checkpoints import (
 from dart.store.control_node import note_end
 from dart.store.database import database_at
 from dart.store.errors import StoreBusy, StoreUnavailable
-from dart.store.integrity import check, checkpoints_ahead, damage_of, refuse_damage
+from dart.store.integrity import by_gravity, check, checkpoints_ahead, damage_of, listed, refuse_damage
 from dart.store.migrations import require_record
 from dart.store.reader import StoreReader
 from dart.store.record_rules import Finding
@@ -47,7 +49,8 @@ from dart.store.run_blobs import blobs_address, remove_leftovers
 from dart.store.sqlite import undo_interrupted
 from dart.store.store import Store
 from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
-from dart.telemetry.events import BLOBS_OWNED, CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED
+from dart.telemetry.emit import log_event
+from dart.telemetry.events import BLOBS_OWNED, CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED, SCREENSHOTS_LOST
 from dart.training.learner_factory import refuse_other_adapter
 
 
@@ -166,12 +169,15 @@ def _refuse_other_adapter(config: Config, paths: RunPaths) -> None:
             refuse_other_adapter(newest, read_state(newest), config.training.lora)
 
 
-def prepare_record(config: Config, paths: RunPaths) -> int:
+def prepare_record(config: Config, paths: RunPaths, log: Any = None) -> int:
     """Migrate and check the record, restore a damaged newest checkpoint, and recount successes.
 
     A power failure may leave a damaged write-ahead log. The run keeps a copy of the log and continues without
-    the transactions after the damage; no committed update is among them. Successes are counted anew, because
-    `curation.success_above` may have changed.
+    the transactions after the damage; no committed update is among them. It may also lose screenshots, which
+    are not synced: the run continues, and the trainer drops the groups that name them. Successes are counted
+    anew, because `curation.success_above` may have changed.
+
+    log   the logger for an event about lost screenshots; None: it is only recorded
 
     Returns the newest policy version. Raises StoreUnavailable if there is no record or it has no version, and
     RecordDamaged if the data are damaged or contradict each other.
@@ -192,10 +198,24 @@ def prepare_record(config: Config, paths: RunPaths) -> int:
         if cut:
             store.record_event(LOG_CUT, "store", cut)
     remove_leftovers(paths.root)
-    refuse_damage(paths, checked_data(config, paths, newest.version))
+    damage, lost_screenshots = by_gravity(checked_data(config, paths, newest.version))
+    refuse_damage(paths, damage)
     with Store(paths.record, create=False, success_above=config.curation.success_above) as store:
         store.recount_successes()
+        if lost_screenshots:
+            _note_lost_screenshots(store, lost_screenshots, log)
     return newest.version
+
+
+def _note_lost_screenshots(store: Store, lost: list[Finding], log: Any) -> None:
+    event = EventDraft(
+        kind=SCREENSHOTS_LOST,
+        subject="store",
+        data={"screenshots": len(lost), "detail": listed(lost)},
+    )
+    store.record_events([event])
+    if log is not None:
+        log_event(log, event)
 
 
 def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:

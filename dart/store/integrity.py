@@ -106,6 +106,14 @@ def is_written_by_another(paths: RunPaths) -> bool:
         return False
 
 
+def by_gravity(findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Split findings into those with which a run must not continue, and those that only cost it groups."""
+    return (
+        [finding for finding in findings if not finding.costs_groups_only],
+        [finding for finding in findings if finding.costs_groups_only],
+    )
+
+
 def refuse_damage(paths: RunPaths, findings: list[Finding]) -> None:
     """Raise RecordDamaged with the first findings if there are any."""
     if findings:
@@ -134,13 +142,18 @@ def damaged_screenshots(record: StoreReader, blobs: BlobStore, full: bool) -> It
         try:
             blobs.read(sha256)
         except BlobMissing:
-            yield Finding("is missing", which, RESTORE)
+            yield _lost("is missing", which)
         except BlobUnreadable:
-            yield Finding("cannot be read from the disk", which, RESTORE)
+            yield _lost("cannot be read from the disk", which)
         except BlobCorrupt:
-            yield Finding("has other bytes than its name promises", which, RESTORE)
+            yield _lost("has other bytes than its name promises", which)
         except StoreUnavailable as unreadable:
             yield Finding(str(unreadable), which)
+
+
+def _lost(what: str, which: str) -> Finding:
+    """The finding for a screenshot that is lost. A power failure may do that: screenshots are not synced."""
+    return Finding(what, which, RESTORE, costs_groups_only=True)
 
 
 def damaged_checkpoints(paths: RunPaths, newest: Version, folders: Sequence[Path]) -> list[Finding]:

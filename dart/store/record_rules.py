@@ -28,6 +28,8 @@ class Finding:
     which: str
     """The row or file, by name."""
     remedy: str = "restore a copy of the run directory, or start a new run in another one"
+    costs_groups_only: bool = False
+    """Whether the run may continue all the same: it drops the groups that the damage affects, and no more."""
 
     def __str__(self) -> str:
         return f"{self.which}: {self.what}"

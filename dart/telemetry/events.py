@@ -23,6 +23,7 @@ WORK_HELD = "work_held"
 POOLS_SIZED = "pools_sized"
 CHECKPOINT_RESTORED = "checkpoint_restored"
 LOG_CUT = "log_cut"
+SCREENSHOTS_LOST = "screenshots_lost"
 BLOBS_OWNED = "blobs_owned"
 VERSION_SET_ASIDE = "version_set_aside"
 PRIOR_CONTEXT_REFUSED = "prior_context_refused"
@@ -204,6 +205,16 @@ KINDS: Mapping[str, EventKind] = {
             "damage": "what was wrong with the log, and how many transactions are lost",
             "copy": "a copy of the log as it was, in the run directory; `status` and the page show a "
             "notice until that file is removed",
+        },
+    ),
+    SCREENSHOTS_LOST: EventKind(
+        about="At a start screenshots that the run still needs were missing or damaged, as after a power "
+        "failure. The run continues: the trainer drops the groups that name them. Recorded at each start "
+        "until no episode or demonstration in use names them.",
+        subject="the store",
+        fields={
+            "screenshots": "how many screenshots were missing or damaged, of those that the start checked",
+            "detail": "the first of them, with what is wrong with each",
         },
     ),
     BLOBS_OWNED: EventKind(

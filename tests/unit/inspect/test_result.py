@@ -81,6 +81,15 @@ def test_the_books_say_whether_the_data_is_sound() -> None:
     assert "data DAMAGED (2 findings)" in books_line(damaged)
 
 
+def test_the_books_name_lost_screenshots_which_cost_groups_and_do_not_fail_the_run() -> None:
+    lost = replace(RESULT, lost_screenshots=("screenshot x: is missing", "screenshot y: is missing"))
+
+    assert "data sound but for 2 lost screenshots" in books_line(lost)
+    assert "data DAMAGED (1 findings)" in books_line(
+        replace(lost, violations=("rollout 3: is trained twice",))
+    )
+
+
 def test_the_staleness_of_a_run_is_over_its_updates_and_version_0_has_none() -> None:
     updates = [
         {},

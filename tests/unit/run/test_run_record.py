@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from dart.config.config import Config, load_config
 from dart.config.layers import literal
@@ -15,10 +17,12 @@ from dart.core.errors import DiskError, RunDirectoryError, UnavailableError
 from dart.core.run_directory import RunPaths, claimed
 from dart.preflight.requirements import missing_policy
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
+from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import STATE_FILE, CheckpointState, load_checkpoint, write_checkpoint
 from dart.store.errors import StoreUnavailable
 from dart.store.integrity import check
 from dart.store.reader import StoreReader
+from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
 from dart.store.write_ahead_log import FRAME_HEADER_BYTES, HEADER_BYTES, log_of
 from dart.testing.trajectories import step_at, trajectory_for
@@ -423,6 +427,47 @@ def leave_a_damaged_log(paths: RunPaths, events: int) -> None:
     log[HEADER_BYTES + frames // 2 * frame_bytes + 100] ^= 1
     aside.rename(paths.store)
     log_of(paths.store).write_bytes(log)
+
+
+# ---- lost screenshots and steps ----
+
+
+def test_a_run_continues_without_a_lost_screenshot_and_records_it(config: Config, paths: RunPaths) -> None:
+    screenshot = live_screenshot(paths)
+    screenshot.write_bytes(b"")  # as a power failure leaves a file that was not synced
+    with capture_logs() as logged:
+        assert prepare_record(config, paths, structlog.get_logger()) == 3
+
+    with StoreReader(paths.store) as store:
+        (event,) = store.events()
+    assert event.kind == "screenshots_lost"
+    assert event.data["screenshots"] == 1
+    assert str(event.data["detail"]).startswith(f"screenshot {screenshot}: has other bytes")
+    assert [line["event"] for line in logged] == ["screenshots_lost"]
+    assert [finding.costs_groups_only for finding in check(paths, config)] == [True]
+
+
+def test_a_run_does_not_continue_without_the_steps_of_a_live_group(config: Config, paths: RunPaths) -> None:
+    live_screenshot(paths)
+    with sqlite3.connect(paths.store) as connection:
+        query = "SELECT steps_sha256 FROM trajectories ORDER BY rollout_id DESC LIMIT 1"
+        ((sha256,),) = connection.execute(query)
+    connection.close()
+    steps = local_blobs(paths.root).steps
+    steps.delete(sha256)
+
+    with pytest.raises(DiskError, match=rf"packed steps {steps.place(sha256)} is missing"):
+        prepare_record(config, paths)
+
+
+def live_screenshot(paths: RunPaths) -> Path:
+    """The screenshot of a group that can be trained."""
+    blobs = FolderBlobs(paths.blobs)
+    seen = replace(step_at(3), screenshot_sha256=blobs.put(b"of a live group"))
+    with Store(paths.store, create=False) as store:
+        lease = store.lease_rollout(store.open_group("click-test", 7, 2, 10, 3), "env-000", 60.0)
+        store.finish_rollout(lease.rollout_id, 1, replace(trajectory_for(lease, 1.0), steps=(seen,)))
+    return blobs.path(seen.screenshot_sha256)
 
 
 # ---- a run that is moved or copied ----
