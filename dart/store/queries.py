@@ -178,8 +178,15 @@ GROUP_DEMONSTRATIONS = """
 """
 PARKED_STEPS = "SELECT steps_sha256 FROM parked WHERE rollout_id = :key"
 PARKED_NOW = "SELECT count(*) FROM parked"
-REPLAYED_STEPS = """
-    SELECT steps_sha256 FROM pool WHERE NOT dropped UNION ALL SELECT steps_sha256 FROM parked
+IS_NEEDED = f"""
+    (NOT pool.dropped OR pool.pool_id IN (
+        SELECT group_demonstrations.pool_id FROM group_demonstrations
+        JOIN groups ON groups.group_id = group_demonstrations.group_id WHERE {IS_LIVE}))
+"""
+"""Whether a demonstration may still be trained or be a guide. A live group keeps one that was dropped."""
+
+REPLAYED_STEPS = f"""
+    SELECT steps_sha256 FROM pool WHERE {IS_NEEDED} UNION ALL SELECT steps_sha256 FROM parked
 """
 STEPS_NEEDED = f"""
     SELECT trajectories.steps_sha256 FROM trajectories

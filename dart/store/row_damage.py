@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from dart.core.types import Demonstration, RolloutState, Step, Trajectory
 from dart.store.blobs import BlobStore
 from dart.store.database import Connection
-from dart.store.queries import IN_POOL, IS_LIVE, ONE_SCREEN, ONE_TRAJECTORY, scalars, select
+from dart.store.queries import IN_POOL, IS_LIVE, IS_NEEDED, ONE_SCREEN, ONE_TRAJECTORY, scalars, select
 from dart.store.record_rules import Finding, findings_of
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
@@ -89,6 +89,10 @@ DEMONSTRATIONS = Content(
     DEMONSTRATION_COLUMNS,
     lambda row, steps: check_demonstration(record_of(Demonstration, row, steps=steps)),
 )
+NEEDED_DEMONSTRATIONS = replace(
+    DEMONSTRATIONS,
+    keys=f"SELECT pool_id FROM pool WHERE {IS_NEEDED} AND pool_id > :after ORDER BY pool_id LIMIT :limit",
+)
 PARKED = Content(
     "parked episode of rollout",
     _keys_of("parked", "rollout_id"),
@@ -119,9 +123,9 @@ def damaged_rows(reading: Reading, steps: BlobStore, *, full: bool) -> list[Find
 
     full   check every row; else only episodes that may still be trained or replayed
     """
-    contents = (EVENTS, TRAJECTORIES, SCREENS) if full else (TRAINABLE,)
+    contents = (EVENTS, TRAJECTORIES, SCREENS, DEMONSTRATIONS) if full else (TRAINABLE, NEEDED_DEMONSTRATIONS)
     found: list[Finding] = []
-    for content in (*contents, DEMONSTRATIONS, PARKED):
+    for content in (*contents, PARKED):
         found += findings_of(f"the rows of each {content.name}", damaged, reading, content, steps)
     return found
 

@@ -174,6 +174,24 @@ def test_what_may_still_be_trained_is_read_without_full(
     assert [line.partition(":")[0] for line in found(reader, full=False)] == names
 
 
+def test_a_dropped_demonstration_is_read_in_full_only_unless_a_live_group_has_it(
+    tmp_path: Path, places: RecordPlaces
+) -> None:
+    steps = local_blobs(tmp_path).steps
+    address = places.empty()
+    with Store(address, steps=steps) as store, StoreReader(address, steps=steps) as reader:
+        store.add_demonstrations([demonstration_of("click-test", 7, [step_at(0)])])
+        group_id = store.open_group("click-test", 7, 1, 10, 0)
+        finish(store, group_id, 0.0)
+        store.use_demonstration(group_id, 1)
+        store.drop_demonstration(1)
+        steps.delete(places.run(address, "SELECT steps_sha256 FROM pool")[0][0])
+        assert [line.partition(":")[0] for line in found(reader, full=False)] == ["demonstration 1"]
+        store.drop_group(group_id, "damaged_steps")
+        assert found(reader, full=False) == []
+        assert [line.partition(":")[0] for line in found(reader)] == ["demonstration 1"]
+
+
 def test_damage_is_named_on_whichever_page_of_rows_it_is(
     places: RecordPlaces, address: RecordAddress, reader: StoreReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
