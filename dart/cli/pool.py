@@ -35,7 +35,8 @@ def import_folder(
     folder: Annotated[Path, typer.Argument(help="Folder with a demonstrations.jsonl and its screenshots.")],
     run_dir: RunDir = None,
 ) -> None:
-    """Add the successes in a folder to the pool. One that the pool has already is not added again.
+    """Add the successes in a folder to the pool. One that the pool has already is not added again;
+    its steps and screenshots are written again, in case they were lost or damaged.
 
     In demonstrations.jsonl, each step has an `action`, or the whole `answer` as the policy writes it, or the
     answer's `token_ids`, with their `logprobs` if these are known. The output says how many demonstrations

@@ -1,6 +1,7 @@
 """Writes the demonstrations of the experience pool, as a part of `dart.store.store.Store`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import insert
 
@@ -10,7 +11,14 @@ from dart.store import queries
 from dart.store.errors import StoreConflict
 from dart.store.queries import first, scalars
 from dart.store.schema import group_demonstrations, pool
-from dart.store.serialization import Row, check_demonstration, content_sha256, demonstration_row
+from dart.store.serialization import (
+    DEMONSTRATION_COLUMNS,
+    Row,
+    check_demonstration,
+    checksum,
+    content_sha256,
+    demonstration_row,
+)
 from dart.store.writer import RecordWriter
 
 SELF_ROLLED = "self-rolled"
@@ -23,8 +31,8 @@ class DemonstrationWriter(RecordWriter):
     def add_demonstrations(self, demonstrations: Sequence[Demonstration], *, revive: bool = True) -> int:
         """Add demonstrations that the pool does not hold yet; returns how many.
 
-        revive   whether a demonstration that was dropped from the pool is taken into use again; then it
-                 counts as added
+        revive   whether the steps of a demonstration that the pool holds are stored again, and one that was
+                 dropped is taken into use again; then it counts as added
 
         Raises StoreConflict for a demonstration without a reward above 0 or with damaged steps; then none is
         added.
@@ -35,22 +43,28 @@ class DemonstrationWriter(RecordWriter):
             return sum(self._add_demonstration(found, revive=revive) for found in demonstrations)
 
     def _add_demonstration(
-        self, demonstration: Demonstration, *, revive: bool = True, steps_sha256: str = ""
+        self, demonstration: Demonstration, *, revive: bool, steps_sha256: str = ""
     ) -> bool:
         known = first(self._bare, queries.SAME_CONTENT, sha256=content_sha256(demonstration))
         if known is not None:
-            is_revived = revive and bool(known.dropped)
-            self._update(
-                pool,
-                known.pool_id,
-                dropped=bool(known.dropped) and not revive,
-                lacks_thought=demonstration.lacks_thought,
-            )
-            return is_revived
+            revived = {"dropped": False, **self._stored_again(known, demonstration)} if revive else {}
+            self._update(pool, known.pool_id, lacks_thought=demonstration.lacks_thought, **revived)
+            return revive and bool(known.dropped)
         self._know_task(demonstration.task_id)
         sha256 = steps_sha256 or self._put_steps(demonstration.steps)
         self._insert(pool, **demonstration_row(demonstration, sha256, added_unix_s=self._clock()))
         return True
+
+    def _stored_again(self, known: Row, demonstration: Demonstration) -> dict[str, Any]:
+        """Store the steps of a demonstration that the pool has; returns the columns that change.
+
+        The steps may be lost or damaged, and another version of dartrl may have packed them in another way.
+        """
+        sha256 = self._put_steps(demonstration.steps)
+        if sha256 == known.steps_sha256:
+            return {}
+        row = known._asdict() | {"steps_sha256": sha256}
+        return {"steps_sha256": sha256, "checksum": checksum(row, DEMONSTRATION_COLUMNS)}
 
     def record_guided(
         self,
@@ -66,7 +80,8 @@ class DemonstrationWriter(RecordWriter):
         steps_sha256   the blob of its steps; empty: this call stores them before the row that names them
 
         The attempt is counted. The episode becomes a demonstration if its reward is at least that of its
-        guide. Returns DUPLICATE, and changes nothing, if this attempt was recorded before.
+        guide; one that the pool holds and that was dropped stays so. Returns DUPLICATE, and changes nothing,
+        if this attempt was recorded before.
         """
         with self._transaction():
             guide = self._demonstration(guide_id)
@@ -86,7 +101,7 @@ class DemonstrationWriter(RecordWriter):
                 guide_id=guide_id,
             )
             check_demonstration(played)
-            self._add_demonstration(played, steps_sha256=steps_sha256)
+            self._add_demonstration(played, revive=False, steps_sha256=steps_sha256)
             return Guided.ADDED
 
     def drop_demonstration(self, pool_id: int) -> None:

@@ -71,6 +71,26 @@ def test_a_dropped_one_stays_dropped_when_it_is_only_to_be_there(record: Store) 
     assert [one.dropped for one in record.demonstrations()] == [True, False]
 
 
+def test_a_known_one_that_is_added_again_has_its_steps_again(record: Store) -> None:
+    record.add_demonstrations([demonstration()])
+    record._steps.delete(record._steps.put(pack_steps(demonstration().steps)))
+    record.drop_demonstration(1)
+
+    assert record.add_demonstrations([demonstration()]) == 1
+
+    assert record.demonstration(1).steps == demonstration().steps
+
+
+def test_a_known_one_that_is_added_with_other_log_probs_has_these(record: Store) -> None:
+    record.add_demonstrations([demonstration()])
+    sampled = replace(demonstration(), steps=tuple(step_at(0, number) for number in range(3)))
+
+    assert record.add_demonstrations([sampled]) == 0
+
+    assert record.demonstration(1).steps == sampled.steps
+    assert record.damaged_rows(full=True) == []
+
+
 def test_a_group_has_its_demonstration_once_and_that_is_a_use(record: Store) -> None:
     record.add_demonstrations([demonstration()])
     first, second = failed_group(record), failed_group(record)
@@ -173,6 +193,16 @@ def test_the_policys_own_words_are_another_demonstration_also_where_they_are_tho
     steps = tuple(step_at(0, number) for number in range(3))
     assert record.record_guided(1, 1, demonstration().instruction, 1.0, steps) is Guided.ADDED
     assert [one.guide_id for one in record.demonstrations()] == [None, 1]
+
+
+def test_a_guided_episode_does_not_take_a_dropped_demonstration_into_use_again(record: Store) -> None:
+    record.add_demonstrations([demonstration()])
+    assert record.record_guided(1, 1, "click the button", 1.0, own_steps()) is Guided.ADDED
+    record.drop_demonstration(2)
+
+    record.record_guided(1, 2, "click the button", 1.0, own_steps())
+
+    assert [one.dropped for one in record.demonstrations()] == [False, True]
 
 
 def test_the_steps_of_a_guided_episode_that_its_environment_has_stored_are_not_stored_again(
