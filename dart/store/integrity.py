@@ -26,6 +26,7 @@ from dart.store.errors import BlobCorrupt, BlobMissing, BlobUnreadable, StoreErr
 from dart.store.reader import StoreReader
 from dart.store.record_rules import Finding, findings_of
 from dart.store.run_blobs import blobs_of
+from dart.store.sqlite_checks import strange_formats
 from dart.store.write_ahead_log import damage_of_log_beside, log_of
 
 SAMPLE = 2000
@@ -61,6 +62,7 @@ def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int 
         if not address.is_file():
             return [Finding("it is missing", f"the record {address}")]
         found += damaged_log(paths)
+        found += strange_formats(address) if full else []
     blobs = blobs_of(paths)
     with StoreReader(address, steps=blobs.steps) as record:
         found += record.integrity(config.curation.staleness, fresh_since)

@@ -29,19 +29,24 @@ def broken_references(connection: Connection) -> list[Finding]:
     ] + [Finding(line, "the database file") for line in damage if line != "ok"]
 
 
-def damaged_pages(connection: Connection) -> Iterator[Finding]:
-    """Findings about the database file.
+def strange_formats(path: Path) -> list[Finding]:
+    """A finding if the header of a database file has formats that make the file read-only; else none.
 
-    They are formats that make the file read-only, damaged pages, and rows that differ from their copy in an
-    index.
+    Call this only while this process has no connection to the file. A process that closes a file loses all
+    its locks (fcntl) on it, SQLite's included. Then a writer that ends would rewrite the file and delete the
+    log while the connection still reads. https://www.sqlite.org/howtocorrupt.html
     """
-    ((file,),) = connection.execute("SELECT file FROM pragma_database_list WHERE name = 'main'")
-    with Path(file).open("rb") as opened:
+    with path.open("rb") as opened:
         formats = opened.read(FORMATS.stop)[FORMATS]
-    if formats != WAL_FORMATS:
-        yield Finding(
-            f"its formats for writing and reading are {formats.hex()}, not 0202", "the database file"
-        )
+    if formats == WAL_FORMATS:
+        return []
+    return [
+        Finding(f"its formats for writing and reading are {formats.hex()}, not 0202", "the database file")
+    ]
+
+
+def damaged_pages(connection: Connection) -> Iterator[Finding]:
+    """Findings about damaged pages of the database file, and rows that differ from their copy in an index."""
     for (text,) in connection.execute("PRAGMA integrity_check"):
         for line in text.removeprefix(HEADING).splitlines():
             if line != "ok":

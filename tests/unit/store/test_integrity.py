@@ -121,6 +121,18 @@ def test_nothing_is_made_where_data_are_missing(paths: RunPaths, tmp_path: Path)
     assert not paths.blobs.exists()
 
 
+@pytest.mark.only_sqlite
+def test_a_header_that_makes_the_record_read_only_is_named_in_full_only(paths: RunPaths) -> None:
+    """SQLite reads such a file, and refuses to write it."""
+    content = bytearray(paths.store.read_bytes())
+    content[18] ^= 4
+    paths.store.write_bytes(content)
+    assert told(paths) == []
+    assert told(paths, full=True) == [
+        "the database file: its formats for writing and reading are 0602, not 0202"
+    ]
+
+
 def test_damage_is_refused_with_what_which_and_remedy(tmp_path: Path) -> None:
     findings = [Finding("is missing", f"screenshot {number}", "restore it") for number in range(SHOWN + 2)]
     refuse_damage(RunPaths(tmp_path), [])

@@ -7,6 +7,8 @@ PostgreSQL has is in tests/cluster/test_postgresql_checks.py.
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
+from dart.store.write_ahead_log import log_of
 from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
 from tests.record_places import RecordPlaces
 
@@ -302,15 +305,28 @@ def test_a_definition_that_is_no_text_is_an_error_with_the_remedy(path: Path) ->
         StoreReader(path)
 
 
+WRITES_AND_CLOSES = """
+import sqlite3, sys
+record = sqlite3.connect(sys.argv[1])
+with record:
+    record.execute("UPDATE counters SET value = value")
+record.close()
+"""
+
+
 @ONLY_SQLITE
-def test_a_header_that_makes_the_record_read_only_is_named(path: Path, steps: FolderBlobs) -> None:
-    """SQLite reads such a file, and refuses to write it."""
-    content = bytearray(path.read_bytes())
-    content[18] ^= 4
-    path.write_bytes(content)
-    assert found_in(path, steps) == [
-        "the database file: its formats for writing and reading are 0602, not 0202"
-    ]
+def test_a_writer_that_ends_during_a_full_check_leaves_the_log_that_the_check_reads(
+    path: Path, reader: StoreReader
+) -> None:
+    """SQLite deletes the log when the last connection closes; the lock of the check shows it another one."""
+
+    def write_meanwhile(statement: str) -> None:
+        if statement == "PRAGMA integrity_check":
+            subprocess.run([sys.executable, "-c", WRITES_AND_CLOSES, path], check=True)
+
+    reader._bare.set_trace_callback(write_meanwhile)
+    assert found(reader) == []
+    assert log_of(path).exists()
 
 
 @ONLY_SQLITE
