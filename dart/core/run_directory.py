@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dart.core.disk_errors import FULL_DISK
 from dart.core.errors import ConfigurationError, NotRunningError, RunDirectoryError
 from dart.core.record_address import RecordAddress, parse_record_address
 from dart.core.utf8 import is_utf8
@@ -230,7 +231,7 @@ def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
 
 def _cannot_make(root: Path, error: OSError) -> Exception:
     """Return the error of a full or failing disk unchanged, and any other error as RunDirectoryError."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+    if error.errno in (*FULL_DISK, errno.EIO):
         return error
     return RunDirectoryError(
         f"run directory {root} cannot be made: {error.strerror}; "

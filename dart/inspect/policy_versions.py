@@ -8,7 +8,7 @@ from actors.board import rows_of
 from dart.config.config import kept_config
 from dart.core.run_directory import RunPaths
 from dart.inspect.actor_table import serving
-from dart.store.checkpoints import STATE_FILE, list_checkpoints
+from dart.store.checkpoints import STATE_FILE, list_checkpoints, version_of
 from dart.store.reader import StoreReader
 from dart.store.run_checkpoints import LocalCheckpoints
 
@@ -66,7 +66,7 @@ def read_checkpoints(paths: RunPaths) -> list[CheckpointRow]:
     for folder in list_checkpoints(paths.checkpoints):
         with suppress(FileNotFoundError):  # the run removes old ones
             row = CheckpointRow(
-                version=int(folder.name.lstrip("v")),
+                version=version_of(folder),
                 folder=str(folder),
                 written_unix_s=folder.stat().st_mtime,
                 size_bytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),

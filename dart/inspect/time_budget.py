@@ -5,9 +5,9 @@ import math
 import time
 
 from dart.config.config import Config
+from dart.core.disk_errors import FULL_DISK
 from dart.core.errors import DiskError
 from dart.core.run_directory import RunPaths
-from dart.store.blobs import NO_ROOM
 
 MINUTE_S = 60.0
 
@@ -51,7 +51,7 @@ class TimeBudget:
             temporary.replace(self._path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            if error.errno not in NO_ROOM or not self._path.exists():
+            if error.errno not in FULL_DISK or not self._path.exists():
                 raise
 
 

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
+from dart.core.disk_errors import FULL_DISK
 from dart.core.run_directory import make_private
 from dart.store.errors import BlobCorrupt, BlobMissing, BlobUnreadable, StoreBusy, StoreUnavailable
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 SHARDS = 256
 """Number of shards (parts) of a blob store. The first byte of a blob's sha256 is the number of its shard."""
@@ -290,7 +289,7 @@ def sync_path(path: Path) -> None:
 
 
 def unavailable(path: Path, error: OSError) -> StoreUnavailable:
-    kind = StoreBusy if error.errno in NO_ROOM else StoreUnavailable
+    kind = StoreBusy if error.errno in FULL_DISK else StoreUnavailable
     return kind(
         f"{path} cannot be read or written: {error.strerror} (errno {error.errno}): "
         "free space there, or correct the permissions of the folder"

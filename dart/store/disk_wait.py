@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar, overload
 
 from actors.actor import Actor
+from dart.core.disk_errors import FULL_DISK
 from dart.core.errors import DiskError
-from dart.store.blobs import NO_ROOM, BlobStore
+from dart.store.blobs import BlobStore
 from dart.store.errors import BlobsBusy, StoreBusy
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import Data, emit
@@ -83,7 +84,7 @@ def is_no_room(error: BaseException) -> bool:
     """Whether an error, or one of its causes, is a full disk or StoreBusy."""
     return any(
         isinstance(cause, StoreBusy)
-        or (isinstance(cause, OSError) and cause.errno in NO_ROOM)
+        or (isinstance(cause, OSError) and cause.errno in FULL_DISK)
         or "No space left on device" in str(cause)  # libraries that lose the number
         for cause in _causes(error)
     )

@@ -145,9 +145,9 @@ KINDS: Mapping[str, EventKind] = {
             "batch": "the batch's id",
             "groups": "the groups that were dropped",
             "demonstrations": "demonstrations of the experience pool that were taken out of use",
-            "reason": "`damaged_screenshot`, `malformed_step`, `nothing_to_learn` or `not_finite`; `stale` "
-            "if curation.staleness was lowered while the trainer held the batch: its groups are then judged "
-            "anew",
+            "reason": "`damaged_screenshot`, `damaged_steps`, `malformed_step`, `nothing_to_learn` or "
+            "`not_finite`; `stale` if curation.staleness was lowered while the trainer held the batch: its "
+            "groups are then judged anew",
             "detail": "the whole message",
         },
     ),
