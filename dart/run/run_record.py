@@ -41,7 +41,15 @@ from dart.store.checkpoints import (
 from dart.store.control_node import note_end
 from dart.store.database import database_at
 from dart.store.errors import StoreBusy, StoreUnavailable
-from dart.store.integrity import by_gravity, check, checkpoints_ahead, damage_of, listed, refuse_damage
+from dart.store.integrity import (
+    by_gravity,
+    check,
+    checkpoints_ahead,
+    damage_of,
+    damaged_checkpoints,
+    listed,
+    refuse_damage,
+)
 from dart.store.migrations import require_record
 from dart.store.reader import StoreReader
 from dart.store.record_rules import Finding
@@ -194,11 +202,13 @@ def prepare_record(config: Config, paths: RunPaths, log: Any = None) -> int:
             )
         folders = list_checkpoints(paths.checkpoints)
         refuse_damage(paths, checkpoints_ahead(paths, newest.version, folders))  # before a folder is renamed
-        restore_newest_checkpoint(store, newest, paths)
         if cut:
             store.record_event(LOG_CUT, "store", cut)
+        restore_newest_checkpoint(store, newest, paths)
     remove_leftovers(paths.root)
-    damage, lost_screenshots = by_gravity(checked_data(config, paths, newest.version))
+    damage, lost_screenshots = by_gravity(
+        checked_data(config, paths, newest.version, reads_checkpoints=False)
+    )
     refuse_damage(paths, damage)
     with Store(paths.record, create=False, success_above=config.curation.success_above) as store:
         store.recount_successes()
@@ -229,14 +239,17 @@ def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
     return {"damage": damage, "copy": str(keep_copy_of_log(record).relative_to(paths.root))}
 
 
-def checked_data(config: Config, paths: RunPaths, fresh_since: int) -> list[Finding]:
+def checked_data(
+    config: Config, paths: RunPaths, fresh_since: int, *, reads_checkpoints: bool = True
+) -> list[Finding]:
     """Check the data of a run and return the findings; empty if the data are sound.
 
     If blobs are in object storage, the check runs in a separate process (`dart.run.child_task`).
 
-    fresh_since   only versions after this one are checked for steps that were too stale
+    fresh_since         only versions after this one are checked for steps that were too stale
+    reads_checkpoints   False if the caller has just checked the checkpoints
     """
-    work = partial(check, paths, config, fresh_since=fresh_since)
+    work = partial(check, paths, config, fresh_since=fresh_since, reads_checkpoints=reads_checkpoints)
     return in_fresh_process(work) if config.run.blobs else work()
 
 
@@ -247,12 +260,15 @@ def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) ->
     """Replace a damaged newest checkpoint with a copy of the newest good one.
 
     The updates between the two versions are lost; an event `checkpoint_restored` records this. The damaged
-    folder is renamed, and a notice is shown as long as the folder exists. If there is no good checkpoint,
-    nothing changes, and the later check of the data refuses to start the run.
+    folder is renamed, and a notice is shown as long as the folder exists. Raises RecordDamaged if there is no
+    good checkpoint; then nothing changes.
     """
     damage = damage_of(newest.version, paths)
-    good = latest_good(paths.checkpoints, up_to=newest.version - 1)[0] if damage else None
+    if not damage:
+        return
+    good = latest_good(paths.checkpoints, up_to=newest.version - 1)[0]
     if good is None:
+        refuse_damage(paths, damaged_checkpoints(paths, newest, []))
         return
     damaged = paths.checkpoints / checkpoint_name(newest.version)
     damaged.mkdir(exist_ok=True)  # an empty folder stands for one that is missing

@@ -46,13 +46,22 @@ class RecordDamaged(StoreError, DiskError):
     """The data of a run is damaged, so the run must not continue: it would train on damaged data."""
 
 
-def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int = 0) -> list[Finding]:
+def check(
+    paths: RunPaths,
+    config: Config,
+    full: bool = False,
+    fresh_since: int = 0,
+    *,
+    reads_checkpoints: bool = True,
+) -> list[Finding]:
     """Every damage and contradiction in the data of a run; empty when it is sound.
 
-    full          check every row, screenshot and checkpoint; else only what the run still needs: the newest
-                  checkpoint, the rows that are still used, and at most `SAMPLE` of their screenshots
-    fresh_since   look for too stale steps only in versions after this one, because the staleness bound may
-                  have been another one before
+    full                check every row, screenshot and checkpoint; else only what the run still needs: the
+                        newest checkpoint, the rows that are still used, and at most `SAMPLE` of their
+                        screenshots
+    fresh_since         look for too stale steps only in versions after this one, because the staleness bound
+                        may have been another one before
+    reads_checkpoints   False if the caller has just checked the checkpoints, which may be large
 
     Raises StoreUnavailable when the record cannot be read at all.
     """
@@ -68,7 +77,8 @@ def check(paths: RunPaths, config: Config, full: bool = False, fresh_since: int 
         found += record.integrity(config.curation.staleness, fresh_since)
         found += record.damaged_rows(full=full)
         found += findings_of("the screenshots", damaged_screenshots, record, blobs.screenshots, full)
-    found += findings_of("the checkpoints", lambda: check_checkpoints(paths, full)[1])
+    if reads_checkpoints:
+        found += findings_of("the checkpoints", lambda: check_checkpoints(paths, full)[1])
     return found
 
 

@@ -18,7 +18,7 @@ from dart.core.run_directory import RunPaths, claimed
 from dart.preflight.requirements import missing_policy
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
 from dart.store.blobs import FolderBlobs
-from dart.store.checkpoints import STATE_FILE, CheckpointState, load_checkpoint, write_checkpoint
+from dart.store.checkpoints import STATE_FILE, Checkpoint, CheckpointState, load_checkpoint, write_checkpoint
 from dart.store.errors import StoreUnavailable
 from dart.store.integrity import check
 from dart.store.reader import StoreReader
@@ -366,6 +366,21 @@ def test_a_damaged_newest_checkpoint_is_made_anew_from_the_newest_whole_one(
     assert (event.data["version"], event.data["from_version"]) == (3, 1)
     assert "weights.json is corrupt" in str(event.data["damage"])
     assert prepare_record(config, paths) == 3, "it is made anew once"
+
+
+def test_a_start_reads_the_newest_checkpoint_once(
+    config: Config, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have a hundred gigabytes."""
+    read: list[str] = []
+
+    def load(folder: Path) -> Checkpoint:
+        read.append(folder.name)
+        return load_checkpoint(folder)
+
+    monkeypatch.setattr("dart.store.integrity.load_checkpoint", load)
+    assert prepare_record(config, paths) == 3
+    assert read == ["v000003"]
 
 
 def test_a_newest_checkpoint_that_is_gone_is_made_anew_too(config: Config, paths: RunPaths) -> None:
