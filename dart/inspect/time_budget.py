@@ -19,13 +19,17 @@ class TimeBudget:
     sessions.
     """
 
-    def __init__(self, paths: RunPaths, config: Config, *, reserve_s: float) -> None:
+    def __init__(
+        self, paths: RunPaths, config: Config, *, reserve_s: float, used_elsewhere_s: float = 0.0
+    ) -> None:
         """Begin a session: its clock starts at the time that earlier sessions used.
 
-        reserve_s   time kept free at the end of the budget, for the last update and the final evaluation
+        reserve_s          time kept free at the end of the budget, for the last update and the final
+                           evaluation
+        used_elsewhere_s   time that all sessions had used when another machine last continued the run
         """
         self._path = paths.session
-        self.used_before_s = _used_s(paths)
+        self.used_before_s = max(_used_s(paths), used_elsewhere_s)
         self.started_unix_s = time.time()
         self._budget_s = config.run.minutes * MINUTE_S
         left_s = max(0.0, self._budget_s - self.used_before_s - reserve_s) if self._budget_s else math.inf
@@ -79,13 +83,18 @@ def read_session(paths: RunPaths) -> dict[str, float]:
     """
     path = paths.session
     try:
-        found = json.loads(path.read_bytes())
-        session = {name: float(found[name]) for name in SESSION}
-        if not all(value >= 0.0 for value in session.values()) or math.inf in list(session.values())[:4]:
-            raise ValueError(f"expected finite times of at least 0, got {session}")
-        return session
+        return parse_session(path.read_bytes())
     except (ValueError, TypeError, LookupError) as error:
         raise DiskError(
             f"{path} does not say how much time the run has used ({error}): restore a copy of this file; "
             "if you have none, continue with --resume, which writes a new file and counts the time from 0"
         ) from error
+
+
+def parse_session(content: bytes | str) -> dict[str, float]:
+    """Return the run's times from the content of the file. Raises ValueError, TypeError or LookupError."""
+    found = json.loads(content)
+    session = {name: float(found[name]) for name in SESSION}
+    if not all(value >= 0.0 for value in session.values()) or math.inf in list(session.values())[:4]:
+        raise ValueError(f"expected finite times of at least 0, got {session}")
+    return session

@@ -27,6 +27,7 @@ from dart.policy.protocols import UnsupportedCheckpoint
 from dart.run.control_endpoint import ControlEndpoint
 from dart.run.definition import RunDefinition
 from dart.run.listener import RunListener
+from dart.run.other_control_node import used_elsewhere_s
 from dart.run.run_record import (
     begin_record,
     checked_data,
@@ -104,7 +105,7 @@ def train(
         if pool.enabled:
             fill_pool(pool.folders, config.training.policy, paths, config.context)
         epoch = take_over_record(config, paths)
-        session = TimeBudget(paths, config, reserve_s=final_reserve_s(config))
+        session = begin_session(config, paths)
         definition = _definition(config, paths, epoch, session, reread, site)
         site.prepare(paths)
         emitter = MainProcess(listener.log, lambda to, content: system.tell(to, content))
@@ -169,6 +170,13 @@ def take_over_record(config: Config, paths: RunPaths) -> int:
         if newest is None or newest.data != sizes:
             store.record_event(POOLS_SIZED, "root", sizes)
         return store.epoch
+
+
+def begin_session(config: Config, paths: RunPaths) -> TimeBudget:
+    """Begin a session after the time that the run used in this directory, or on another machine if more."""
+    return TimeBudget(
+        paths, config, reserve_s=final_reserve_s(config), used_elsewhere_s=used_elsewhere_s(paths)
+    )
 
 
 def final_reserve_s(config: Config) -> float:

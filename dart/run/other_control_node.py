@@ -6,11 +6,13 @@ in the record and in object storage.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from dart.config.config import Config
 from dart.core.errors import RunDirectoryError
 from dart.core.record_address import RecordAddress, ServerAddress
 from dart.core.run_directory import RunPaths, keep_config, make_private, refuse_unfit
+from dart.inspect.time_budget import parse_session
 from dart.store.control_node import ControlNode, read_control_node
 from dart.store.errors import StoreBusy, StoreUnavailable
 from dart.store.migrations import connected
@@ -92,6 +94,18 @@ def refuse_running_elsewhere(config: Config, paths: RunPaths) -> None:
     began_here_unix_s = paths.lock.stat().st_mtime if paths.lock.exists() else None
     if node is not None and node.began_unix_s != began_here_unix_s:
         _refuse_living(address, node, silent_s=time.time() - node.seen_unix_s, sleep=time.sleep)
+
+
+def used_elsewhere_s(paths: RunPaths) -> float:
+    """Return how much of its time a run had used when a control node last wrote its row in the record.
+
+    Another machine may have continued the run since its last start in this directory. Returns 0.0 if the
+    record has no such row.
+    """
+    node = read_control_node(paths.record)
+    with suppress(ValueError, TypeError, LookupError):  # the row has no times, or damaged ones
+        return parse_session(node.session)["elapsed_s"] if node is not None else 0.0
+    return 0.0
 
 
 def _refuse_living(

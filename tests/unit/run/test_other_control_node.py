@@ -1,6 +1,7 @@
 """A run directory without a lock is not the one that the control node of the record locked."""
 
 import itertools
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,10 @@ from dart.cli.main import app as app_of_dartrl
 from dart.config.config import Config
 from dart.core.errors import RunDirectoryError
 from dart.core.run_directory import RunPaths
+from dart.inspect.time_budget import SESSION, read_session
 from dart.run import app, other_control_node
 from dart.run.other_control_node import WATCH_S
-from dart.store.control_node import ControlNode
+from dart.store.control_node import ControlNode, announce
 from dart.store.errors import StoreBusy, StoreUnavailable
 from dart.store.store import Store
 from tests.control_node import NODE
@@ -122,3 +124,26 @@ def test_a_record_without_a_version_is_no_run_to_take_over(tmp_path: Path) -> No
     Store(paths.store).close()
     with pytest.raises(StoreUnavailable, match="holds no policy version, so there is no run to resume"):
         other_control_node.refuse_nothing_to_take_over(Config(), paths)
+
+
+@pytest.mark.parametrize(
+    ("here_s", "row", "used_s"),
+    [
+        (100.0, json.dumps(dict.fromkeys(SESSION, 1000.0)), 1000.0),
+        (2000.0, json.dumps(dict.fromkeys(SESSION, 1000.0)), 2000.0),
+        (100.0, "", 100.0),
+        (100.0, '{"elapsed_s": "damaged"}', 100.0),
+        (100.0, None, 100.0),
+    ],
+)
+def test_a_run_that_another_machine_continued_goes_on_with_the_time_that_it_used_there(
+    tmp_path: Path, here_s: float, row: str | None, used_s: float
+) -> None:
+    paths = RunPaths(tmp_path)
+    Store(paths.store).close()
+    paths.session.write_text(json.dumps(dict.fromkeys(SESSION, here_s)))
+    if row is not None:
+        announce(paths.store, replace(NODE, session=row, ended_unix_s=time.time()))
+    session = app.begin_session(Config(), paths)
+    assert session.used_before_s == used_s
+    assert read_session(paths)["elapsed_s"] == pytest.approx(used_s, abs=60.0)
