@@ -12,7 +12,6 @@ without a manifest are no version.
 """
 
 import json
-import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -35,9 +34,9 @@ from dart.store.checkpoints import (
     sha256_of,
     version_named,
 )
-from dart.store.errors import BlobsBusy
+from dart.store.errors import BlobsBusy, StoreUnavailable
 from dart.store.object_storage import PART_REQUEST_S, PART_TRIES, Exists, Missing, ObjectStorage
-from dart.store.served_folder import ServedFolders
+from dart.store.served_folder import ServedFolders, make_whole
 from dart.store.transfers import transfer_each
 
 PREFIX = "checkpoints"
@@ -105,15 +104,21 @@ class PublishedCheckpoints:
     def publish(self, version: int, folder: Path) -> None:
         """Put the files of a checkpoint into the storage, and then its manifest.
 
-        Succeeds, too, if the same files are published already. Raises CheckpointExists if another trainer has
-        published this version with other files, and StoreUnavailable.
+        If a file cannot be put, removes those that were, as far as the storage answers. Succeeds, too, if the
+        same files are published already. Raises CheckpointExists if another trainer has published this
+        version with other files, and StoreUnavailable.
         """
         attempt = uuid.uuid4().hex
         files = tuple(_described(folder))
         manifest = Manifest(version=version, attempt=attempt, files=files)
-        transfer_each(
-            lambda file: self._storage.put_file(_key(manifest, file.name), folder / file.name), files
-        )
+        try:
+            transfer_each(
+                lambda file: self._storage.put_file(_key(manifest, file.name), folder / file.name), files
+            )
+        except BaseException:
+            with suppress(StoreUnavailable):  # full storage needs the room
+                self._remove_attempt(manifest)
+            raise
         try:
             self._storage.put(_manifest_key(version), manifest.to_json(), only_create=True)
         except Exists as exists:
@@ -224,11 +229,8 @@ class PublishedCheckpoints:
         except CorruptCheckpoint:
             is_here = False
         if not is_here:
-            temporary = folder.with_name(f".{folder.name}.tmp")
-            shutil.rmtree(temporary, ignore_errors=True)
-            self._fetch(self._manifest(version), temporary)
-            shutil.rmtree(folder, ignore_errors=True)
-            temporary.rename(folder)
+            manifest = self._manifest(version)
+            make_whole(folder, lambda temporary: self._fetch(manifest, temporary))
             sync_path(self._parent)
             self._note_published(version, folder)
 

@@ -56,20 +56,10 @@ class ServedFolders:
                     return lock
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not (self._root / name).is_dir():
-                    self._make(name, make)
+                    make_whole(self._root / name, make)
         except BaseException:
             os.close(lock)
             raise
-
-    def _make(self, name: str, make: Callable[[Path], None]) -> None:
-        temporary = self._root / f".{name}.tmp"
-        shutil.rmtree(temporary, ignore_errors=True)
-        try:
-            make(temporary)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)  # a full disk needs the room
-            raise
-        temporary.rename(self._root / name)
 
     def _lock_of(self, name: str) -> Path:
         return self._root / f"{name}.lock"
@@ -93,3 +83,20 @@ class ServedFolders:
             return  # a process uses it
         finally:
             os.close(lock)
+
+
+def make_whole(folder: Path, make: Callable[[Path], None]) -> None:
+    """Make a folder, or replace it, so that it is never there with only a part of its content.
+
+    make   creates and fills a folder at the path that it gets; if it raises, `folder` is unchanged and
+           nothing is left of the new one
+    """
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        make(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)  # a full disk needs the room
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.rename(folder)

@@ -573,7 +573,7 @@ def test_one_of_many_files_that_cannot_be_put_publishes_nothing_and_the_next_att
         trainer.checkpoints.publish(7, folder)
     assert transfers.most == TRANSFERS
     assert not [key for key in transfers.begun if key.endswith(QUEUED)]
-    assert trainer.checkpoints.versions() == []
+    assert trainer.checkpoints._storage.entries(PREFIX) == [], "full storage needs the room"
     with pytest.raises(CorruptCheckpoint, match=r"manifest\.json is corrupt: expected an object"):
         machine("engines").checkpoints.policy(7)
 
@@ -600,3 +600,39 @@ def test_one_of_many_files_that_cannot_be_fetched_leaves_no_version_and_the_next
     transfers.fails = False
     served = engines.checkpoints.policy(7)
     assert {name: (served / name).read_text() for name in SHARDS} == {n: f"weights of {n}" for n in SHARDS}
+
+
+def test_files_that_can_neither_be_put_nor_deleted_go_with_the_next_attempt(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_deletion(storage: ObjectStorage, key: str) -> None:
+        raise BlobsBusy(f"{storage.place(key)}: the object storage does not answer")
+
+    trainer = machine("trainer")
+    folder = write_shards(trainer)
+    transfers = Transfers(monkeypatch, "put_file")
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectStorage, "delete", no_deletion)
+        with pytest.raises(StoreUnavailable, match=f"{LOST} cannot be transferred: connection reset"):
+            trainer.checkpoints.publish(7, folder)
+    assert trainer.checkpoints._storage.entries(PREFIX) != []
+
+    transfers.fails = False
+    trainer.checkpoints.publish(7, folder)
+    kept = {entry.key.split("/")[2] for entry in trainer.checkpoints._storage.entries(PREFIX)}
+    assert len(kept) == 2, "the manifest, and the files of one attempt"
+
+
+def test_a_trainer_that_cannot_fetch_one_of_many_files_keeps_none_of_them(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, other = machine("trainer"), machine("other trainer")
+    trainer.checkpoints.publish(7, write_shards(trainer))
+    transfers = Transfers(monkeypatch, "get_file")
+    with pytest.raises(StoreUnavailable, match=f"{LOST} cannot be transferred: connection reset"):
+        other.checkpoints.fetch(7)
+    assert list(other.paths.checkpoints.iterdir()) == [], "a full disk needs the room"
+
+    transfers.fails = False
+    other.checkpoints.fetch(7)
+    assert load_checkpoint(other.paths.checkpoints / "v000007").state.version == 7
