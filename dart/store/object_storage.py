@@ -126,10 +126,14 @@ class ObjectStorage:
     def exists(self, key: str) -> bool:
         """Whether there is an object with this key."""
         try:
-            self._try(key, lambda: obstore.head(self._client, key))
+            self.size_bytes(key)
         except Missing:
             return False
         return True
+
+    def size_bytes(self, key: str) -> int:
+        """The size of an object. Raises Missing."""
+        return self._try(key, lambda: obstore.head(self._client, key)["size"])
 
     def delete(self, key: str) -> None:
         """Remove an object, if there is one."""

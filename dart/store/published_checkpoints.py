@@ -279,10 +279,13 @@ class PublishedCheckpoints:
             raise CheckpointNotWritten(folder, refused) from refused
 
     def _fetch_file(self, manifest: Manifest, file: PublishedFile, folder: Path) -> None:
-        path = folder / file.name
+        path, key = folder / file.name, _key(manifest, file.name)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            found = self._storage.get_file(_key(manifest, file.name), path, file.size_bytes)
+            size_bytes = self._storage.size_bytes(key)  # requests for parts beyond the end of an object fail
+            if size_bytes != file.size_bytes:
+                raise CorruptCheckpoint(folder, file.name, f"{file.size_bytes} bytes", f"{size_bytes} bytes")
+            found = self._storage.get_file(key, path, size_bytes)
         except Missing as missing:
             raise CorruptCheckpoint(folder, file.name, "an object", "nothing") from missing
         if found != file.sha256:

@@ -197,15 +197,23 @@ def test_a_version_without_its_manifest_is_none(
     assert ObjectStorage(storage_address).entries(PREFIX) == []
 
 
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"weights of 8", "expected sha256"),
+        (b"weights", "expected 12 bytes, got 7 bytes"),
+        (b"", "expected 12 bytes, got 0 bytes"),
+    ],
+)
 def test_other_bytes_in_the_storage_are_refused(
-    machine: Callable[[str], Machine], storage_address: str
+    machine: Callable[[str], Machine], storage_address: str, content: bytes, found: str
 ) -> None:
     machine("trainer").publish(7)
     storage = ObjectStorage(storage_address)
     (key,) = [entry.key for entry in storage.entries(PREFIX) if entry.key.endswith(WEIGHTS)]
-    storage.put(key, b"weights of 8")
+    storage.put(key, content)
     engines = machine("engines")
-    with pytest.raises(CorruptCheckpoint, match=f"{WEIGHTS} is corrupt: expected sha256"):
+    with pytest.raises(CorruptCheckpoint, match=f"{WEIGHTS} is corrupt: {found}"):
         engines.checkpoints.policy(7)
     assert not (engines.paths.root / "cache" / "policies" / "v000007").exists()
 
