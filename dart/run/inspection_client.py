@@ -86,6 +86,8 @@ class InspectionClient:
         raises   Unreachable without an answer, and for a token that is refused; SilentError, with the text of
                  the answer, for an answer with another status than 200
         """
+        if not self._node.address:
+            raise Unreachable("has no address at which it answers other machines")
         wait_s = self._answer_s + work_s
         headers = {"authorization": f"Bearer {self._node.token}", "content-type": FRAME_TYPE}
         try:

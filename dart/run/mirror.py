@@ -174,10 +174,13 @@ class Mirror:
     def trouble_of(self, node: ControlNode, error: Exception) -> str:
         """Say that a control node cannot be reached, why, since when, and what to do."""
         seen = f"{clock(node.seen_unix_s)}, {age(max(0.0, self._now_unix_s() - node.seen_unix_s))} ago"
+        name = f"the control node at {node.address}"
+        check = "check that its machine runs and that this one reaches that address"
+        if not node.address:
+            name, check = "the control node", "`dartrl status` on its machine says why it cannot listen"
         return (
-            f"the control node at {node.address} {error}; it was last seen at {seen}: check that its machine "
-            "runs and that this one reaches that address (inspection.host, inspection.port); if the machine "
-            "is lost, continue the run with `dartrl up`"
+            f"{name} {error}; it was last seen at {seen}: {check} (inspection.host, "
+            "inspection.port); if the machine is lost, continue the run with `dartrl up`"
         )
 
     # the record
@@ -243,7 +246,8 @@ class Mirror:
         self.has_ended = True
         self.trouble = (
             f"the run ended at {clock(node.ended_unix_s or 0.0)}: this is what the record knows; its actors, "
-            f"reports and logs are in {config['run']['dir']} on the machine {node.address.rpartition(':')[0]}"
+            f"reports and logs are in {config['run']['dir']} on the machine "
+            f"{node.address.rpartition(':')[0] or 'of its control node'}"
         )
 
     def _show_record_only(self, node: ControlNode, error: Exception) -> None:

@@ -124,6 +124,11 @@ def _refuse_living(
         now = read_control_node(address)
         if now is not None and (now.token, now.seen_unix_s) != (node.token, node.seen_unix_s):
             raise RunDirectoryError(
-                f"the run with the record {address} is running: its control node answers at {now.address}; "
-                f"end it first, with `dartrl down --run-dir {address}`"
+                f"the run with the record {address} is running: {_how_to_end(now, address)}"
             )
+
+
+def _how_to_end(node: ControlNode, address: RecordAddress) -> str:
+    if not node.address:
+        return "its control node lives, but answers no other machine; end it there first, with `dartrl down`"
+    return f"its control node answers at {node.address}; end it first, with `dartrl down --run-dir {address}`"

@@ -43,7 +43,7 @@ class ControlNode:
     """What a control node says of itself and of its run."""
 
     address: str
-    """Host and port of its inspection endpoint."""
+    """Host and port of its inspection endpoint; empty while the endpoint cannot listen."""
     token: str = field(repr=False)
     """The secret that a request to the endpoint has to send; new at each start of the endpoint."""
     version: str

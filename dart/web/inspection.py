@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from socket import socket
 
@@ -47,8 +47,8 @@ EVERYWHERE = ("0.0.0.0", "::")
 """Hosts that mean all addresses of this machine. Other machines cannot connect to them, so they are not
 announced."""
 
-RETRY_S = 5.0
-"""Seconds before another try to open the listening socket."""
+RETRY_S = KEEP_EVERY_S
+"""Seconds before another try to open the listening socket. Each try updates the announcement, too."""
 
 
 class Endpoint:
@@ -130,34 +130,41 @@ async def _on_error(_: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{error}\n", 400 if isinstance(error, UsageError) else 503)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Announcement:
     """Keeps the announcement of this control node in the record up to date."""
 
     paths: RunPaths
     record: RecordAddress
     node: ControlNode
+    _is_announced: bool = False
+    _trouble: str = ""
 
     def keep(self) -> None:
-        """Announce the node, then renew the announcement until the process ends. Call this in a thread.
+        """Renew the announcement until the process ends. Call this in a thread."""
+        while True:
+            self.renew()
+            time.sleep(KEEP_EVERY_S)
+
+    def renew(self) -> None:
+        """Announce the node, or renew its announcement.
 
         After an error, such as a record that takes no writes, the announcement gets older, but the endpoint
         continues to answer.
         """
         log = structlog.get_logger(actor=INSPECTION)
-        is_announced, says = False, ""
-        while True:
-            try:
-                (keep_announced if is_announced else announce)(self.record, self._now())
-                is_announced, trouble = True, ""
-            except Exception as error:  # nothing else announces the node, and the next try may succeed
-                trouble = str(error) or repr(error)
-            if trouble != says:
-                says = trouble
-                log.warning("control_node_not_announced", reason=trouble) if trouble else log.info(
-                    "announced"
-                )
-            time.sleep(KEEP_EVERY_S)
+        try:
+            (keep_announced if self._is_announced else announce)(self.record, self._now())
+            self._is_announced, trouble = True, ""
+        except Exception as error:  # nothing else announces the node, and the next try may succeed
+            trouble = str(error) or repr(error)
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log.warning("control_node_not_announced", reason=trouble) if trouble else log.info("announced")
+
+    def change_address(self, address: str) -> None:
+        """Have the next `renew` announce the node with another address."""
+        self.node, self._is_announced = replace(self.node, address=address), False
 
     def _now(self) -> ControlNode:
         session, config = self.paths.session, self.paths.config
@@ -174,10 +181,9 @@ def main(arguments: list[str]) -> None:
     paths = begin_sidecar(INSPECTION, arguments)
     config, pid = kept_config(paths.config), int(arguments[1])
     record = paths.record_at(config.run.record)
-    listener, place = _listening(paths, config, record)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     node = ControlNode(
-        address=place,
+        address="",
         token=token,
         version=__version__,
         pid=pid,
@@ -186,15 +192,19 @@ def main(arguments: list[str]) -> None:
         began_unix_s=paths.lock.stat().st_mtime,
         seen_unix_s=time.time(),
     )
-    threading.Thread(target=Announcement(paths, record, node).keep, name="announcement", daemon=True).start()
+    announcement = Announcement(paths, record, node)
+    listener = _listening(paths, config, announcement)
+    threading.Thread(target=announcement.keep, name="announcement", daemon=True).start()
     serve(inspection_app(paths, token, pid), listener, beat=partial(beat, paths, INSPECTION))
 
 
-def _listening(paths: RunPaths, config: Config, record: RecordAddress) -> tuple[socket, str]:
-    """Open the listening socket and return it with its address for other machines.
+def _listening(paths: RunPaths, config: Config, announcement: Announcement) -> socket:
+    """Open the listening socket, return it, and write its address for other machines into the announcement.
 
-    If this fails, write the reason into the status of the sidecar and try again every `RETRY_S`.
+    If this fails, write the reason into the status of the sidecar and try again every `RETRY_S`. Meanwhile
+    the node is announced without an address, so that no other machine takes its run for one that is lost.
     """
+    record = announcement.record
     while True:
         try:
             host = config.inspection.host or database_at(record).own_host()
@@ -204,11 +214,13 @@ def _listening(paths: RunPaths, config: Config, record: RecordAddress) -> tuple[
         except (UnavailableError, StoreUnavailable) as error:
             text = f"{error}; other machines cannot inspect the run; the next try is in {RETRY_S:g} s"
             write_sidecar(paths, Sidecar(name=INSPECTION, is_well=False, text=text))
+            announcement.renew()
             time.sleep(RETRY_S)
             continue
         place = f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         write_sidecar(paths, Sidecar(name=INSPECTION, is_well=True, text=f"answers at {place}"))
-        return listener, place
+        announcement.change_address(place)
+        return listener
 
 
 if __name__ == "__main__":

@@ -364,6 +364,23 @@ def test_an_endpoint_that_is_gone_leaves_what_the_record_knows(
             ask()
 
 
+def test_an_endpoint_that_cannot_listen_has_no_address_at_which_it_is_asked(
+    machine: ControlMachine, open_mirror: Callable[[], Mirror]
+) -> None:
+    machine.announce(address="")
+
+    mirror = open_mirror()
+
+    shows_the_record_alone(mirror)
+    assert "the control node has no address at which it answers other machines; it was last" in mirror.trouble
+    with pytest.raises(SilentError, match="`dartrl status` on its machine says why it cannot listen"):
+        mirror.control(Ping())
+
+    machine.announce(ended_unix_s=time.time())
+    mirror.refresh()
+    assert mirror.trouble.endswith("on the machine of its control node")
+
+
 def test_an_endpoint_that_hangs_is_not_waited_for(
     machine: ControlMachine, open_mirror: Callable[..., Mirror]
 ) -> None:

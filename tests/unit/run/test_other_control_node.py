@@ -62,6 +62,21 @@ def test_a_control_node_that_lives_is_seen_however_far_ahead_the_clock_of_this_m
         other_control_node.refuse_running_elsewhere(config, RunPaths(tmp_path))
 
 
+def test_a_control_node_without_an_address_that_lives_has_to_be_ended_on_its_own_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config.model_validate({"run": {"dir": str(tmp_path), "record": "postgresql://db.example/run_7"}})
+    seen_unix_s = itertools.count(100.0, 5.0)
+    monkeypatch.setattr(
+        other_control_node,
+        "read_control_node",
+        lambda _: replace(NODE, address="", seen_unix_s=next(seen_unix_s)),
+    )
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with pytest.raises(RunDirectoryError, match="answers no other machine; end it there first, with `dartrl"):
+        other_control_node.refuse_running_elsewhere(config, RunPaths(tmp_path))
+
+
 @pytest.mark.parametrize("look_that_fails", [1, 2])
 def test_a_record_that_is_away_for_one_look_does_not_prove_that_the_control_node_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look_that_fails: int

@@ -4,20 +4,25 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from dart.core.errors import SilentError
+from dart.config.config import load_config
+from dart.core.errors import SilentError, UnavailableError
 from dart.core.run_directory import RunPaths
 from dart.inspect.signals import forget, note
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Pause, Ping, decode_answer, encode
 from dart.run.inspection_protocol import decode_state
-from dart.store.control_node import ControlNode
+from dart.store.control_node import ControlNode, read_control_node
+from dart.store.store import Store
 from dart.web import inspection
-from dart.web.inspection import inspection_app
+from dart.web.inspection import KEEP_EVERY_S, Announcement, inspection_app
+from tests.control_node import NODE
 
 TOKEN = "the-token-of-this-start"
 HEADERS = {"authorization": f"Bearer {TOKEN}"}
@@ -132,3 +137,33 @@ def test_an_announcement_goes_on_after_an_error_that_nobody_foresaw(
         ("control_node_not_announced", "an error of the driver"),
         ("announced", None),
     ]
+
+
+def test_a_control_node_that_cannot_listen_announces_itself_without_an_address_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = RunPaths(tmp_path)
+    config = load_config(None, ["inspection.host=127.0.0.1"])
+    paths.config.write_text(config.to_toml())
+    Store(paths.store).close()
+    socket = Mock(getsockname=lambda: ("127.0.0.1", 4000))
+    taken = UnavailableError("port 4000 is taken")
+    monkeypatch.setattr(inspection, "listen", Mock(side_effect=[taken, taken, socket]))
+    now_s = [100.0]
+    rows: list[ControlNode | None] = []
+
+    def wait(seconds: float) -> None:
+        rows.append(read_control_node(paths.store))
+        now_s[0] += seconds
+
+    monkeypatch.setattr("dart.web.inspection.time.sleep", wait)
+    monkeypatch.setattr("dart.web.inspection.time.time", lambda: now_s[0])
+    announcement = Announcement(paths, paths.store, replace(NODE, address="", ended_unix_s=None))
+    assert inspection._listening(paths, config, announcement) is socket
+    seen = [(row.address, row.seen_unix_s) for row in rows if row is not None]
+    assert seen == [("", 100.0), ("", 100.0 + KEEP_EVERY_S)]
+
+    announcement.renew()
+    found = read_control_node(paths.store)
+    assert found is not None
+    assert (found.address, found.token) == ("127.0.0.1:4000", NODE.token)
