@@ -8,6 +8,7 @@ import typer
 from dart.cli.exit_codes import ExitCode, end
 from dart.cli.options import ActorName, NamedRun, RunDir, chosen, with_actors
 from dart.cli.output import Format, Output, print_list, say
+from dart.core.types import ACTORS_MOST
 from dart.inspect.formatting import clock
 from dart.inspect.tables import Column
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from dart.run.control_protocol import ControlAnswer
 
 DRAIN_WAIT_S = 60.0
-ACTORS_MAX = 1000
 SCALABLE = ("environments", "rollouts")
 
 DrainWait = Annotated[
@@ -229,7 +229,7 @@ def _sizes(what: Sequence[str]) -> dict[str, int]:
                 "the numbers of environments and engines can change while a run goes on; to change other "
                 "values, edit the configuration and start the run again"
             )
-        if not count.isdecimal() or not 1 <= int(count) <= ACTORS_MAX:
-            raise UsageError(f"expected {name}=COUNT with a count from 1 to {ACTORS_MAX}, got {one!r}")
+        if not count.isdecimal() or not 1 <= int(count) <= ACTORS_MOST:
+            raise UsageError(f"expected {name}=COUNT with a count from 1 to {ACTORS_MOST}, got {one!r}")
         sizes[name] = int(count)
     return sizes

@@ -43,10 +43,7 @@ from dart.core.blob_address import check_blob_address
 from dart.core.errors import ConfigurationError
 from dart.core.record_address import ServerAddress
 from dart.core.suggestions import did_you_mean, near
-
-ACTORS_MOST = 1000
-"""Largest number of environments and engines together. The board has 1024 rows, and an actor uses two of them
-while it is replaced."""
+from dart.core.types import ACTORS_MOST
 
 UNKNOWN_TASKS_SHOWN = 5
 

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from dart.config.environment_kinds import KindName
 from dart.config.layers import merged
-from dart.core.types import SUCCESS_ABOVE
+from dart.core.types import ACTORS_MOST, SUCCESS_ABOVE
 from dart.core.utf8 import is_utf8
 
 MOST = 10**9
@@ -26,7 +26,7 @@ PATH_BYTES_MOST, NAME_BYTES_MOST = 4095, 255
 
 Seconds = Annotated[float, Field(gt=0, le=MOST)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
-Processes = Annotated[int, Field(ge=1, le=1000)]
+Processes = Annotated[int, Field(ge=1, le=ACTORS_MOST)]
 """Type of a number of actors, threads or GPUs. A run has room for a thousand actors."""
 
 Many = Annotated[int, Field(ge=1, le=10**6)]

@@ -10,6 +10,10 @@ from enum import StrEnum
 SUCCESS_ABOVE = 0.5
 """Reward above which an episode is a success by default (curation.success_above)."""
 
+ACTORS_MOST = 1000
+"""Largest number of environments and engines together. The board has 1024 rows, and an actor uses two of them
+while it is replaced."""
+
 
 class FaultKind(StrEnum):
     """What is to blame for an attempt that ended without a reward."""

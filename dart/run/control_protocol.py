@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from dart.core.errors import UsageError
+from dart.core.types import ACTORS_MOST
 
 MAX_FRAME_BYTES = 16 * 1024
 
@@ -72,7 +73,7 @@ class Drain(ControlRequest, tag="drain", frozen=True, kw_only=True):
     """Begin no new episode and no new update, and answer when none is in progress any more."""
 
 
-PoolSize = Annotated[int, Meta(ge=1, le=1000)]
+PoolSize = Annotated[int, Meta(ge=1, le=ACTORS_MOST)]
 
 
 class Scale(ControlRequest, tag="scale", frozen=True, kw_only=True):
