@@ -210,6 +210,10 @@ class HostAgent:
         words = errors.read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
         return FollowerEnd(code, words)
 
+    async def outlive(self) -> None:
+        """Do nothing until this agent ends. So Ray's reference to a call of this method shows the end."""
+        await asyncio.Event().wait()
+
     async def stop(self) -> None:
         """End the actor system of this node, children first. After STOP_DEADLINE_S it is killed."""
         process = self._process

@@ -105,7 +105,8 @@ class Launcher:
     """Names of the living nodes by Ray's node ids. A node keeps its name as long as it lives."""
     _membership: Membership = field(default_factory=Membership)
     _ends: dict[str, tuple[int, Any]] = field(default_factory=dict)
-    """By host, the number of its agent, and Ray's reference to the future `FollowerEnd` of its follower."""
+    """By host, the number of its agent, and Ray's reference to the future `FollowerEnd` of its follower; for
+    the control node, which has no follower, a reference that fails when its agent ends."""
     _starting: dict[str, tuple[StartAgent, "Future[list[Agent]]"]] = field(default_factory=dict)
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16))
 
@@ -127,12 +128,10 @@ class Launcher:
         self.agents = {agent.node.name: agent for agent in started}
         self.control = next(agent for agent in started if agent.node.is_control)
         introduce(started)
-        others = [agent for agent in started if not agent.node.is_control]
-        for agent in others:
-            self._follow(agent, 1)
-            self._say_joined(agent)
+        for agent in started:
+            self._begin(agent, 1)
         self._names = {node.node_id: node.name for node in nodes}
-        self._membership.started([agent.node for agent in others], time.monotonic())
+        self._membership.started(nodes, time.monotonic())
         self._require_gpus()
         return Joined(nodes=tuple(nodes), wire=self.control.place.wire, gpus=self.control.place.gpus)
 
@@ -187,6 +186,15 @@ class Launcher:
     def _folder(self, node: ClusterNode) -> str:
         return str(node_folder(node, Path(self.job.run_dir), self.cluster.engine.node_dir))
 
+    def _begin(self, agent: Agent, number: int) -> None:
+        """Have an agent run its node's actor system. That of the control node runs already, without it."""
+        if agent.node.is_control:
+            self.control = agent
+            self._ends[agent.node.name] = number, agent.handle.outlive.remote()
+            return
+        self._follow(agent, number)
+        self._say_joined(agent)
+
     def _follow(self, agent: Agent, number: int) -> None:
         """Have an agent run its node's actor system."""
         spec = FollowerSpec(
@@ -238,8 +246,7 @@ class Launcher:
                 continue
             self.agents[host] = agent
             introduce(self.agents.values())
-            self._follow(agent, order.number)
-            self._say_joined(agent)
+            self._begin(agent, order.number)
         return failed
 
     def _collect_ends(self) -> list[tuple[str, int, str]]:

@@ -37,7 +37,7 @@ MembershipAction = StartAgent | ReportGone
 
 @dataclass(slots=True)
 class _Member:
-    """A living node other than the control node; `is_up` says whether it has an agent now."""
+    """A living node; `is_up` says whether it has an agent now."""
 
     node: ClusterNode
     number: int
@@ -49,7 +49,7 @@ class _Member:
 
 @dataclass(slots=True)
 class Membership:
-    """The nodes other than the control node, and the state of their agents."""
+    """The living nodes, and the state of their agents."""
 
     _members: dict[str, _Member] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class Membership:
 
     def seen(self, living: Iterable[ClusterNode], now_s: float) -> Iterator[MembershipAction]:
         """Compare the nodes that Ray reports as alive now with the known ones, and yield what to do."""
-        here = {node.name: node for node in living if not node.is_control}
+        here = {node.name: node for node in living}
         for host, member in list(self._members.items()):
             now_there = here.get(host)
             if now_there is None or now_there.node_id != member.node.node_id:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from dart.cluster.host_agent import wire_path
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths
 from dart.store.reader import StoreReader
@@ -126,6 +127,19 @@ class Run:
             one
             for one in psutil.Process(self.process.pid).children()
             if lives(one) and "dart.cluster.launcher" in one.cmdline()
+        )
+        return found
+
+    def agent_of_control_node(self) -> psutil.Process:
+        """The process of Ray that listens at the socket for the bridge of the control node."""
+        wire = str(wire_path(self.paths.root))
+        agents = (
+            one
+            for one in psutil.process_iter(["name"])
+            if (one.info["name"] or "").startswith("ray::HostAgent")
+        )
+        (found,) = (
+            agent for agent in agents if wire in {socket.laddr for socket in agent.net_connections("unix")}
         )
         return found
 

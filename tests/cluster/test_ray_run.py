@@ -97,6 +97,16 @@ def test_a_run_goes_on_after_the_launcher_and_after_the_whole_control_node_was_k
     assert run.is_sound()
 
 
+def test_a_run_goes_on_after_the_agent_of_its_control_node_was_killed(run: Run) -> None:
+    run.up()
+    run.await_version(1)
+    run.agent_of_control_node().kill()
+    assert run.end() == 0, run.output()
+    assert list(run.versions()) == list(range(UPDATES + 1))
+    assert run.is_sound()
+    assert "node_starting" in (run.paths.logs / "cluster.jsonl").read_text()
+
+
 def _refuse_ended(run: Run) -> None:
     """Raise NotRunningError if no process holds the run directory."""
     if holder(run.paths.root) is None:

@@ -12,7 +12,7 @@ B, C = ClusterNode(name="b", node_id="b1"), ClusterNode(name="c", node_id="c1")
 def launched() -> Membership:
     """The control node and two others, with their agents."""
     members = Membership()
-    members.started([B, C], 0.0)
+    members.started([CONTROL, B, C], 0.0)
     return members
 
 
@@ -88,5 +88,7 @@ def test_the_end_of_an_earlier_agent_changes_nothing() -> None:
     assert ended(members, 1, 2.0) == []
 
 
-def test_the_control_node_is_no_member() -> None:
-    assert list(Membership().seen([CONTROL], 0.0)) == []
+def test_an_agent_of_the_control_node_that_ends_is_started_again() -> None:
+    members = launched()
+    assert list(members.ended("a", 1, "why", 0.0)) == [ReportGone("a", "why")]
+    assert seen(members, B, C, now_s=1.0) == [StartAgent(CONTROL, 2)]
