@@ -149,8 +149,6 @@ def claimed(
         os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
         make_private(*paths.folders)
         make_record(paths)
-        if not resume:
-            paths.session.unlink(missing_ok=True)  # an interrupted takeover leaves the times of another run
         write_atomically(paths.key, os.urandom(KEY_BYTES), 0o600)
         mail = at_end.enter_context(own_mail_dir(paths.root))
         keep_config(paths, config_toml)  # last, because its presence means that the run exists
@@ -214,7 +212,7 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
 def _left_by_interrupted_start(paths: RunPaths) -> set[Path]:
     """Return the files and folders that a start or a takeover may leave when it ends before config.toml."""
     temporary = map(_temporary_of, (paths.key, paths.config))
-    return {paths.lock, paths.key, paths.session, *temporary, *paths.folders, *paths.record_files}
+    return {paths.lock, paths.key, *temporary, *paths.folders, *paths.record_files}
 
 
 def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:

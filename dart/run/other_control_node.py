@@ -1,7 +1,7 @@
 """Continue a run on another machine after its control node was lost. The record must be on a server.
 
-The new machine gets a run directory with the configuration and the used time of the run. All other data are
-in the record and in object storage.
+The new machine gets a run directory with the configuration of the run. All other data are in the record and
+in object storage. The used time of the run is in the row of its last control node (`used_elsewhere_s`).
 """
 
 import time
@@ -71,8 +71,6 @@ def take_over(
     if node is not None:
         _refuse_living(address, node, silent_s=unix_s() - node.seen_unix_s, sleep=sleep)
     make_private(paths.root)
-    if node is not None and node.session:
-        paths.session.write_text(node.session, encoding="utf-8")
     keep_config(paths, config.to_toml())  # last, because its presence means that the run exists
 
 

@@ -1,5 +1,6 @@
 """A run on PostgreSQL is taken over by another machine only if its control node is silent."""
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,22 @@ from dart.config.config import Config, load_config
 from dart.core.errors import RunDirectoryError
 from dart.core.record_address import ServerAddress
 from dart.core.run_directory import RunPaths
-from dart.run.other_control_node import SILENT_S, is_taken_over, take_over
+from dart.inspect.time_budget import SESSION
+from dart.run.other_control_node import SILENT_S, is_taken_over, take_over, used_elsewhere_s
 from dart.store.control_node import announce, note_end
 from dart.store.errors import StoreUnavailable
 from dart.store.store import Store
 from tests import control_node
 
 SEEN_UNIX_S = 1000.0
-NODE = replace(control_node.NODE, address="a:1", began_unix_s=SEEN_UNIX_S, seen_unix_s=SEEN_UNIX_S)
+TIMES = json.dumps(dict.fromkeys(SESSION, 60.0))
+NODE = replace(
+    control_node.NODE,
+    address="a:1",
+    session=TIMES,
+    began_unix_s=SEEN_UNIX_S,
+    seen_unix_s=SEEN_UNIX_S,
+)
 
 
 @pytest.fixture
@@ -43,7 +52,7 @@ def test_the_new_directory_has_the_configuration_and_the_used_time(
     waited: list[float] = []
     take_over(config, paths, unix_s=lambda: SEEN_UNIX_S + 2.0, sleep=waited.append)
     assert sum(waited) == SILENT_S - 2.0
-    assert paths.session.read_text() == NODE.session
+    assert used_elsewhere_s(paths) == 60.0
     assert paths.record == address
     assert not is_taken_over(config, paths)
 
