@@ -755,7 +755,8 @@ class ExplorationSettings(Section):
     explores; in a training run, idle environments explore if `enabled` is true."""
 
     enabled: bool = False
-    """Whether environments of a training run explore while the curator has no work for them."""
+    """Whether environments of a training run explore while the curator has no work for them and the run is
+    not paused."""
     tasks: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Ids of the tasks whose screens are explored, one task after another; the screens must be pages in a
     browser. Empty: the tasks of `tasks.train`."""

@@ -126,6 +126,8 @@ class NoWorkYet:
 
     retry_after_s: float
     reason: str
+    is_held: bool = False
+    """Whether the run is or may be paused. Then an environment does no other work in the meantime either."""
 
 
 @message
@@ -145,7 +147,7 @@ class WorkPaused:
 
     is_held: bool
     playing: int
-    """Number of episodes that are being played."""
+    """Number of environments that play an episode, or explore because the curator had no work for them."""
     is_training: bool
     """Whether the trainer computes or writes an update, also one that is trained ahead of its lease."""
 

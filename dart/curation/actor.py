@@ -23,6 +23,7 @@ from actors.errors import AskError, MailboxFull
 from actors.future import Lock
 from dart.config.config import Config
 from dart.core import messages as m
+from dart.core.exploration import HeldLease
 from dart.core.record_address import parse_record_address
 from dart.core.records import (
     Batch,
@@ -280,7 +281,7 @@ class CuratorActor(Actor):
     async def pause(self, call: m.PauseWork, sender: Sender) -> m.WorkPaused | m.Paused:
         """Pause or resume the run for an operator, and reply how much work is still running.
 
-        While the run is paused, no new episode and no new update begins. The event WORK_HELD records the
+        While the run is paused, no new episode, exploration or update begins. The event WORK_HELD records the
         pause before the reply is sent, so a restarted curator is paused too.
         """
         if call.is_held is not None and call.is_held != self._is_paused:
@@ -292,8 +293,14 @@ class CuratorActor(Actor):
             log_event(self.log, event)
         now_s = self.clock.unix_s()
         playing = sum(self._view.is_still_playing(one, now_s) for one in self._playing())
+        playing += sum(self._is_exploring(lease, now_s) for lease in self._reader.held_leases())
         is_training = self._is_batch_open() or bool(self._ahead)
         return m.WorkPaused(is_held=self._is_paused, playing=playing, is_training=is_training)
+
+    def _is_exploring(self, lease: HeldLease, now_unix_s: float) -> bool:
+        """Whether an environment explores under a lease. A lease can outlast the process that holds it."""
+        is_due = lease.deadline_unix_s >= now_unix_s
+        return is_due and self._view.incarnation_of(lease.explorer) == lease.incarnation
 
     def _held_event(self, is_held: bool, alarm: str = "") -> m.EventDraft:
         return m.EventDraft(
@@ -392,7 +399,8 @@ class CuratorActor(Actor):
             return await lease()
 
     def _no_work(self, reason: str) -> m.NoWorkYet:
-        return m.NoWorkYet(retry_after_s=self._config.curation.poll_s, reason=reason)
+        retry_after_s = self._config.curation.poll_s
+        return m.NoWorkYet(retry_after_s=retry_after_s, reason=reason, is_held=self._is_paused)
 
     # ---- the phase of the run ----
 

@@ -154,7 +154,7 @@ class EnvironmentActor(Actor):
             reply = await self.ask("curator", m.WorkRequest(environment=self.identity.name), deadline_s=20.0)
         except (AskError, MailboxFull) as error:
             self.log.info("no_curator", reason=str(error))
-            reply = m.NoWorkYet(retry_after_s=CURATOR_PAUSE_S, reason=str(error))
+            reply = m.NoWorkYet(retry_after_s=CURATOR_PAUSE_S, reason=str(error), is_held=True)
         if isinstance(reply, m.NoWorkYet):
             await self.idle(reply)
             return None
@@ -163,7 +163,8 @@ class EnvironmentActor(Actor):
     async def idle(self, reply: m.NoWorkYet) -> None:
         """Wait after the curator had no work: for ``reply.retry_after_s`` seconds, or until the actor stops.
 
-        A subclass may do other work in this time. When the method returns, the actor asks the curator again.
+        A subclass may do other work in this time, unless ``reply.is_held``. When the method returns, the
+        actor asks the curator again.
         """
         await self._stopping.wait_first(self.sleep(reply.retry_after_s))
 

@@ -1,7 +1,8 @@
 """Actors that explore, each with one browser.
 
 `ExplorerActor` only explores (`dartrl explore`). `ExploringEnvironmentActor` plays episodes like every
-environment, and explores while the curator has no work for it (`exploration.enabled`).
+environment, and explores while the curator has no work for it (`exploration.enabled`) and the run is not
+paused.
 
 Asks       the owner of the graph for leases and to record each action; engines for priors
 Dies when  the environment fails several times in a row: its supervisor backs off and starts it again
@@ -108,9 +109,9 @@ class ExploringEnvironmentActor(EnvironmentActor):
     async def idle(self, reply: m.NoWorkYet) -> None:
         """Explore under one lease: the way to its screen, then about `exploration.lease_actions` actions.
 
-        Without a lease, wait as every environment does.
+        Without a lease, and while the run is paused, wait as every environment does.
         """
-        if self.clock.monotonic_s() < self._rests_until_s or self.is_stopping:
+        if reply.is_held or self.clock.monotonic_s() < self._rests_until_s or self.is_stopping:
             await super().idle(reply)
             return
         self._explorer.forget_screen()  # an episode may have been played since the last lease

@@ -489,4 +489,4 @@ def _going_on(held: m.WorkPaused) -> str:
     if not (held.playing or held.is_training):
         return "nothing is played or trained any more"
     update = " and an update" if held.is_training else ""
-    return f"{held.playing} episodes{update} continue to their end"
+    return f"{held.playing} environments{update} are not done yet"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -546,6 +547,31 @@ def test_an_episode_whose_environment_died_is_not_waited_for(
     assert held(system, None).playing == 0, "it is another one by that name"
 
 
+def test_an_environment_that_explores_is_waited_for_while_it_lives_and_its_lease_lasts(
+    system: System,
+) -> None:
+    lease = m.LeaseScreen(
+        task_id=TASK,
+        seed=0,
+        screen_id=None,
+        explorer=ENV,
+        incarnation=1,
+        deadline_unix_s=system.bench.actor("curator").clock.unix_s() + LEASE_S,
+    )
+    system.bench.ask("store", lease)
+    assert held(system, True).playing == 1
+    system.bench.advance(LEASE_S + 1.0)
+    assert held(system, None).playing == 0
+
+    system.bench.ask("store", replace(lease, deadline_unix_s=2e9))
+    system.bench.settle()
+    assert held(system, None).playing == 1
+    system.bench.kill(ENV)
+    assert held(system, None).playing == 0
+    system.bench.start(Beats, ENV)
+    assert held(system, None).playing == 0, "it is another one by that name"
+
+
 def test_held_work_is_held_by_the_next_curator_too_and_asking_changes_nothing(system: System) -> None:
     held(system, True)
     system.bench.kill("curator")
@@ -600,7 +626,7 @@ def test_a_raised_alarm_is_recorded_and_pauses_the_run_if_it_is_to(
         held_by = reader.newest_event(WORK_HELD)
     assert held_by is not None
     assert held_by.data == {"is_held": True, "alarm": "equal_rewards"}
-    assert system.work() == m.NoWorkYet(retry_after_s=POLL_S, reason="the run is paused")
+    assert system.work() == m.NoWorkYet(retry_after_s=POLL_S, reason="the run is paused", is_held=True)
 
     assert held(system, False).is_held is False
     system.bench.kill("curator")

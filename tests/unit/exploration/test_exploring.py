@@ -49,15 +49,16 @@ ENGINE = "rollout-000"
 
 
 class Curator(Actor):
-    """Has no work for anybody. It counts who asks."""
+    """Has no work for anybody, because the run is paused if `is_held`. It counts who asks."""
 
     def on_start(self) -> None:
         self.asked: Counter[str] = Counter()
+        self.is_held = False
 
     @receives(m.WorkRequest)
     def next_work(self, call: m.WorkRequest, sender: Sender) -> m.NoWorkYet:
         self.asked[call.environment] += 1
-        return m.NoWorkYet(retry_after_s=0.5, reason="nothing to do")
+        return m.NoWorkYet(retry_after_s=0.5, reason="nothing to do", is_held=self.is_held)
 
 
 class Engine(Actor):
@@ -407,6 +408,35 @@ def test_idle_environments_explore_and_ask_the_curator_before_each_lease(make: C
     curator: Any = system.bench.actor("curator")
     assert curator.asked["env-000"] >= len(leases)
     assert max(Counter(step.fence for step in system.graph().steps).values()) <= 3 + 8
+
+
+def test_while_the_run_is_paused_idle_environments_complete_their_lease_and_explore_no_more(
+    make: Callable[..., System],
+) -> None:
+    system = make(enabled=True, lease_actions=3)
+    system.bench.start(Curator, "curator")
+    curator: Any = system.bench.actor("curator")
+    system.start_explorers("env-000", actor=ExploringEnvironmentActor)
+    system.until(lambda: len(system.graph().steps) > 0)
+    curator.is_held = True
+    system.until(lambda: system.held() == [])
+    steps, asked = len(system.graph().steps), curator.asked["env-000"]
+    system.let(10.0)
+    assert (len(system.graph().steps), system.held()) == (steps, [])
+    assert curator.asked["env-000"] > asked
+
+    curator.is_held = False
+    system.until(lambda: len(system.graph().steps) > steps)
+
+
+def test_while_the_curator_is_away_idle_environments_do_not_explore(make: Callable[..., System]) -> None:
+    """The run may be paused: only the curator can tell."""
+    system = make(enabled=True)
+    system.start_explorers("env-000", actor=ExploringEnvironmentActor)
+    system.let(10.0)
+    assert len(system.graph().steps) == 0
+    system.bench.start(Curator, "curator")
+    system.until(lambda: len(system.graph().steps) > 0)
 
 
 def test_screens_behind_a_way_that_is_longer_than_a_lease_are_explored(make: Callable[..., System]) -> None:
