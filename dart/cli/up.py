@@ -265,10 +265,11 @@ def _begin_or_continue(settings: "Config", *, resume: bool) -> None:
     from dart.run.other_control_node import is_taken_over, refuse_running_elsewhere, take_over
 
     paths = RunPaths(settings.run.dir)
+    was_here = paths.config.exists()
     if resume and is_taken_over(settings, paths):
         take_over(settings, paths)
-    refuse_at_once(paths, resume=resume or paths.config.exists())
-    if paths.config.exists():
+    refuse_at_once(paths, resume=resume or was_here)
+    if was_here:  # a takeover has waited for the other machine already
         refuse_running_elsewhere(settings, paths)
 
 

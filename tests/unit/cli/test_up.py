@@ -23,7 +23,7 @@ from dart.config.config import load_config
 from dart.core.errors import DiskError, SilentError, TemporaryError
 from dart.core.run_directory import RunPaths
 from dart.preflight import hub_fetch, requirements
-from dart.run import app
+from dart.run import app, other_control_node
 from scripts.show_gpu_plan import PUBLISHED
 
 
@@ -135,6 +135,24 @@ def test_a_daemon_whose_supervisor_gave_up_logs_the_reason_as_its_last_line(
     last = json.loads(log.read_text().splitlines()[-1])
     assert (last["event"], last["level"]) == ("daemon_ended", "error")
     assert last["reason"] == "curator failed once more than its budget allows; continue with --resume"
+
+
+def test_a_start_that_takes_a_run_over_waits_for_the_other_machine_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def take_over(_: object, paths: RunPaths) -> None:
+        waits.append("take over")
+        paths.config.touch()
+
+    waits: list[str] = []
+    monkeypatch.setattr(other_control_node, "take_over", take_over)
+    monkeypatch.setattr(other_control_node, "refuse_running_elsewhere", lambda *_: waits.append("look"))
+    config = load_config(None, [f"run.dir={str(tmp_path)!r}", "run.record='postgresql://db.example/run_7'"])
+
+    up._begin_or_continue(config, resume=True)
+    assert waits == ["take over"]
+    up._begin_or_continue(config, resume=True)
+    assert waits == ["take over", "look"], "the next start finds the run here"
 
 
 def test_a_plan_for_a_run_without_its_record_is_refused(tmp_path: Path) -> None:
