@@ -12,7 +12,6 @@ from dart.cli.output import say
 
 if TYPE_CHECKING:
     from dart.config.config import Config
-    from dart.core.run_directory import RunPaths
 
 EXPLORE_TASK = "explore"
 """Kind of a site's task that is explored and has no goal: `sites/shop` means `sites/shop/explore`."""
@@ -80,7 +79,7 @@ def _folder(site: str | None, run_dir: Path | None, config: Path | None, overrid
     """Return the run directory: the named one, or else that of the site, of the file, or of the newest
     exploration in runs/. Ends the command if there is none."""
     from dart.config.config import load_config
-    from dart.core.run_directory import RunPaths
+    from dart.core.run_directory import RunPaths, is_exploration
 
     if run_dir is not None:
         return run_dir
@@ -89,16 +88,10 @@ def _folder(site: str | None, run_dir: Path | None, config: Path | None, overrid
     if config is not None:
         return load_config(config, overrides).run.dir
     runs = sorted(RUNS.glob("*/lock"), key=lambda lock: lock.stat().st_mtime)
-    explored = [lock.parent for lock in runs if (lock.parent / "logs" / "exploration.jsonl").exists()]
-    found = [folder for folder in explored if not _plays_tasks(RunPaths(folder))]
+    found = [lock.parent for lock in runs if is_exploration(RunPaths(lock.parent))]
     if not found:
         end(f"there is no exploration in {RUNS}/; name its directory with --run-dir", ExitCode.NOT_RUNNING)
     return found[-1]
-
-
-def _plays_tasks(paths: "RunPaths") -> bool:
-    """Whether a run plays tasks, so that it is no exploration: only then a curator writes a log."""
-    return (paths.logs / "curator.jsonl").exists()
 
 
 def _chosen(site: str | None, actions: int | None, explorers: int | None, folder: Path) -> list[str]:
@@ -153,12 +146,12 @@ def _config(path: Path | None, overrides: list[str], folder: Path, *, resume: bo
 
 
 def _explore(config: "Config", *, resume: bool) -> None:
-    from dart.core.run_directory import RunPaths, refuse_at_once
+    from dart.core.run_directory import RunPaths, plays_tasks, refuse_at_once
     from dart.preflight.requirements import missing_browser, missing_packages, require_installation
 
     paths = RunPaths(config.run.dir)
     refuse_at_once(paths, resume=resume)
-    if _plays_tasks(paths):
+    if plays_tasks(paths):
         end(
             f"the run in {paths.root} is not an exploration: it plays tasks; continue it with `dartrl up "
             f"--run-dir {paths.root}`, or name the directory of an exploration with --run-dir",

@@ -299,15 +299,37 @@ def holder(root: Path) -> int | None:
         os.close(fd)
 
 
-def latest_run(folder: Path) -> Path:
+def latest_run(folder: Path, *, skips_explorations: bool = False) -> Path:
     """Return the directory of the run in `folder` that is running, or else of the run that started last.
 
-    raises    NotRunningError if there is no run in `folder`
+    raises    NotRunningError if there is no run in `folder`, apart from those that are skipped
     """
-    runs = sorted(folder.glob("*/lock"), key=lambda lock: lock.stat().st_mtime, reverse=True)
+    locks = sorted(folder.glob("*/lock"), key=lambda lock: lock.stat().st_mtime, reverse=True)
+    found = [lock.parent for lock in locks]
+    runs = [run for run in found if not (skips_explorations and is_exploration(RunPaths(run)))]
     if not runs:
-        raise NotRunningError(f"there is no run in {folder}/; name its directory with --run-dir")
-    return next((lock.parent for lock in runs if holder(lock.parent) is not None), runs[0].parent)
+        but = " but explorations, which `dartrl explore --resume` continues" if found else ""
+        raise NotRunningError(f"there is no run in {folder}/{but}; name its directory with --run-dir")
+    return next((run for run in runs if holder(run) is not None), runs[0])
+
+
+def plays_tasks(paths: RunPaths) -> bool:
+    """Whether a run plays tasks, as a training run does: only then a curator writes a log."""
+    return (paths.logs / "curator.jsonl").exists()
+
+
+def is_exploration(paths: RunPaths) -> bool:
+    """Whether `dartrl explore` made a run. It plays no tasks, and the owner of its graph writes a log."""
+    return (paths.logs / "exploration.jsonl").exists() and not plays_tasks(paths)
+
+
+def refuse_exploration(paths: RunPaths) -> None:
+    """Raise RunDirectoryError if a run is an exploration. Once it plays tasks, it can explore no more."""
+    if is_exploration(paths):
+        raise RunDirectoryError(
+            f"the run in {paths.root} is an exploration; continue it with `dartrl explore --resume "
+            f"--run-dir {paths.root}`, or name the directory of another run with --run-dir"
+        )
 
 
 def keep_config(paths: RunPaths, config_toml: str) -> None:

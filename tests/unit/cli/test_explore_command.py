@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dart.cli.main import app
+from dart.cli.train import training_config
 from dart.config.config import Config, load_config
 from dart.core.run_directory import RunPaths
 from dart.preflight import requirements
@@ -122,6 +123,37 @@ def test_a_run_that_plays_tasks_is_not_continued_as_an_exploration(
     assert "is not an exploration: it plays tasks; continue it with `dartrl up" in named.output
     assert "there is no exploration in runs/" in newest.output
     assert "runs/explore-sites-shop holds no run to resume" in missing.output
+
+
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize(
+    "words", [("up",), ("up", "--detach"), ("up", "--dry-run"), ("train", "--resume")], ids=" ".join
+)
+def test_an_exploration_is_not_continued_as_a_run_that_plays_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    a_run(Path("runs/explored"), "exploration", began_s=1.0)
+
+    named = CliRunner().invoke(app, [*words, "--run-dir", "runs/explored"])
+    newest = CliRunner().invoke(app, [*words])
+
+    assert (named.exit_code, newest.exit_code) == (73, 3)
+    assert "is an exploration; continue it with `dartrl explore --resume --run-dir" in named.output
+    assert "no run in runs/ but explorations, which `dartrl explore --resume` continues" in newest.output
+
+
+def test_the_newest_run_to_continue_is_no_exploration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    a_run(Path("runs/old"), "curator", began_s=1.0)
+    a_run(Path("runs/trained"), "curator", "exploration", began_s=2.0)
+    a_run(Path("runs/explored"), "exploration", began_s=3.0)
+
+    continued = training_config(None, (), None, resume=True)
+
+    assert continued.run.dir == Path("runs/trained")
 
 
 def test_a_file_says_where_its_exploration_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,13 +27,6 @@ from dart.run import app, other_control_node
 from scripts.show_gpu_plan import PUBLISHED
 
 
-@pytest.fixture
-def hangup() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGHUP)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
 @pytest.mark.usefixtures("hangup")
 def test_a_hangup_ends_nothing_while_a_run_starts_or_its_data_are_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
