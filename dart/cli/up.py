@@ -73,7 +73,8 @@ def up(
             "--log",
             metavar="FILE",
             help="Log to this file, one JSON object per line, instead of standard error. When the file "
-            "reaches `telemetry.daemon_log_bytes`, it is renamed to FILE.1 and a new file begins.",
+            "reaches `telemetry.daemon_log_bytes`, it is renamed to FILE.1 and a new file begins. FILE must "
+            "not be directly in the run directory.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -116,6 +117,7 @@ def up(
     _refuse_option("--gpu-gib", gpu_gib, "--dry-run", is_given=dry_run)
     if config is not None and _is_cluster(config):
         found = _cluster_file(config, overrides or [], run_dir)
+        _refuse_log_among_files(found.run.run.dir, log_file)
         if dry_run:
             _show_cluster_plan(found, gpu_gib)
             return
@@ -127,6 +129,7 @@ def up(
                 _up_on_cluster(found, log_file, resume=resume)
         return
     settings = training_config(config, overrides or [], run_dir, resume=config is None)
+    _refuse_log_among_files(settings.run.dir, log_file)
     if config is None:
         run_dir = settings.run.dir  # a later read must not take the configuration of a run that began since
     read = partial(training_config, config, overrides or [], run_dir, resume=config is None)
@@ -193,6 +196,19 @@ def _refuse_option(name: str, value: float | None, needed: str, *, is_given: boo
     """Raise typer.BadParameter if an option was given without the option that it belongs to."""
     if value is not None and not is_given:
         raise typer.BadParameter(f"it belongs to {needed}; add {needed} or leave {name} out", param_hint=name)
+
+
+def _refuse_log_among_files(root: Path, log_file: Path | None) -> None:
+    """Raise typer.BadParameter for a log directly in the run directory.
+
+    A new run would take it for a file of another program, and its name may be that of a file of the run.
+    """
+    if log_file is not None and os.path.realpath(log_file.parent) == os.path.realpath(root):
+        raise typer.BadParameter(
+            f"{log_file} would be among the files of the run; name a file elsewhere, or use --detach, which "
+            f"logs to {root / 'logs' / 'daemon.jsonl'} by itself",
+            param_hint="--log",
+        )
 
 
 def _say_what_is_left(root: Path) -> None:

@@ -252,6 +252,22 @@ def test_an_option_without_the_one_that_it_belongs_to_is_refused(words: list[str
     assert (ran.exit_code, f"add {needed}" in ran.output) == (2, True), ran.output
 
 
+@pytest.mark.parametrize("more", [[], ["--detach"], ["--dry-run"]], ids=" ".join)
+def test_a_log_among_the_files_of_the_run_is_refused_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: list[str]
+) -> None:
+    """A new run would take it for a file of another program, now and at each later start."""
+    for start in ("_up", "_detach", "_show_plan"):
+        monkeypatch.setattr(up, start, Mock())
+    (tmp_path / "link").symlink_to(tmp_path)
+    log = tmp_path / "link" / "run" / "daemon.jsonl"
+    words = ["up", "laptop", "--run-dir", str(tmp_path / "run"), "--log", str(log), *more]
+
+    ran = CliRunner().invoke(app_of_dartrl, words)
+
+    assert (ran.exit_code, "among the files of the run" in ran.output) == (2, True), ran.output
+
+
 @pytest.mark.parametrize("detached", [False, True])
 def test_a_run_that_is_continued_without_being_named_stays_the_same_when_another_one_begins(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, detached: bool
