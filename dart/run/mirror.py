@@ -286,9 +286,11 @@ class Mirror:
 
     def _write_ending(self, ending: EndingState | None) -> None:
         """Write the signals of the main process as if this process had received them."""
-        signals.forget(self.paths)
-        for _ in range(ending.count if ending else 0):
-            assert ending is not None
+        if ending is None:
+            signals.forget(self.paths)
+            return
+        signals.prepare(self.paths)
+        for _ in range(ending.count):
             signals.note(self.paths, ending.signal, ending.since_unix_s)
 
     # files

@@ -37,7 +37,7 @@ class SignalCounter:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        received.forget(self._paths)
+        received.prepare(self._paths)
         for number, handler in self._handlers.items():
             self._before[number] = signal.signal(number, handler)
         return self

@@ -1,5 +1,6 @@
 """A full disk: a clear error, nothing half-written, readable meanwhile, and on it goes when there is room."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +13,14 @@ import torch
 from actors.board import Board
 from dart.core.errors import DiskError
 from dart.core.records import StoredResult
+from dart.core.run_directory import RunPaths
 from dart.environments.osworld.guest_answers import Reading
 from dart.environments.osworld.judgements import FOLDER, Judged, JudgementLog, read_judgements
 from dart.environments.osworld.judging import Judgement
 from dart.environments.protocol import NO_ROLLOUT
+from dart.inspect.signals import read
+from dart.run.listener import RunListener
+from dart.run.signal_counter import SignalCounter
 from dart.store.blobs import FolderBlobs
 from dart.store.disk_wait import is_no_room
 from dart.store.errors import StoreUnavailable
@@ -146,6 +151,23 @@ def test_wherever_the_disk_gets_full_in_an_optimizers_state_the_error_is_that_of
             with pytest.raises(OSError, match="No space left") as full:
                 write_parts(state, disk)
             assert is_no_room(full.value), kib
+
+
+def test_a_signal_is_noted_on_a_full_disk_so_that_a_later_down_does_not_end_the_run_at_once(
+    tmp_path: Path,
+) -> None:
+    with (
+        small_disk(tmp_path / "disk", "64k") as disk,
+        SignalCounter(RunPaths(disk), RunListener()) as counter,
+    ):
+        with pytest.raises(OSError, match="No space left"):
+            (disk / "rest").write_bytes(b"0" * DISK_BYTES)
+        assert read(RunPaths(disk)) is None
+        for count in (1, 2):
+            signal.raise_signal(signal.SIGTERM)
+            noted = read(RunPaths(disk))
+            assert noted is not None
+            assert (noted.signal, noted.count, counter.count) == (signal.SIGTERM, count, count)
 
 
 def test_a_file_size_limit_is_a_clear_error_too(tmp_path: Path) -> None:

@@ -286,6 +286,8 @@ def test_a_log_that_was_cut_is_told_until_its_copy_is_removed(
 def test_a_run_that_was_told_to_end_says_so_while_it_runs(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
+    signals.prepare(paths)
+    assert notices(paths, board) == ()
     signals.note(paths, 15, 1000.0)
     signals.note(paths, 2, 1001.0)
 

@@ -234,6 +234,7 @@ def test_a_run_that_drains_shows_its_signals(
     mirror = open_mirror()
     assert signals.read(mirror.paths) is None
 
+    signals.prepare(answering.paths)
     for _ in range(2):
         signals.note(answering.paths, 15, 123.0)
     mirror.refresh()

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from dart.config.config import load_config
 from dart.core.errors import SilentError, UnavailableError
 from dart.core.run_directory import RunPaths
-from dart.inspect.signals import forget, note
+from dart.inspect.signals import forget, note, prepare
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Pause, Ping, decode_answer, encode
 from dart.run.inspection_protocol import decode_state
 from dart.store.control_node import ControlNode, read_control_node
@@ -108,6 +108,7 @@ def test_what_is_no_request_is_refused(client: TestClient, frame: bytes) -> None
 def test_the_end_of_the_run_is_a_signal_to_its_main_process(recorded: RunPaths, drains_already: bool) -> None:
     """A run that drains already gets a second signal only for an end at once."""
     if drains_already:
+        prepare(recorded)
         note(recorded, signal.SIGTERM, 0.0)
     with (
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(90)"]) as sleeper,
