@@ -5,10 +5,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The two kinds of time that the runtime reads."""
+    """The kinds of time that actors read."""
 
     def monotonic_s(self) -> float:
         """Seconds that never go back; all processes of a machine read the same clock."""
+        ...
+
+    def boot_s(self) -> float:
+        """Seconds since the machine started, those included in which it was suspended.
+
+        Setting the wall clock does not change them. All processes of a machine read the same clock.
+        """
         ...
 
     def unix_s(self) -> float:
@@ -21,6 +28,9 @@ class SystemClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic()
+
+    def boot_s(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def unix_s(self) -> float:
         return time.time()
@@ -36,6 +46,9 @@ class ManualClock:
     def monotonic_s(self) -> float:
         return self._now_s
 
+    def boot_s(self) -> float:
+        return self._now_s
+
     def unix_s(self) -> float:
         return self._now_s + self._unix_offset_s
 
@@ -46,5 +59,8 @@ class ManualClock:
         self._now_s += seconds
 
     def set_unix_ahead(self, seconds: float) -> None:
-        """Set the wall clock alone ahead, as an operator does; a suspended machine looks the same."""
+        """Set the wall clock alone ahead, or back by a negative number, as an operator does.
+
+        A suspended machine looks the same, except in `boot_s`.
+        """
         self._unix_offset_s += seconds

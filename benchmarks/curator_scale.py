@@ -158,7 +158,7 @@ class Scene:
             self.lease(name)
         reader: Any = NoRecord()
         self.monitor = StallMonitor(self.config, self.engines, reader, 0.0)
-        plan = RunPlan(config=self.config, training_ends_unix_s=math.inf)
+        plan = RunPlan(config=self.config, training_ends_s=math.inf)
         self.evaluations = EvaluationSchedule(
             plan, reader, lambda task, data: None, lease_s=1e6, max_attempts=3, incarnation=1
         )

@@ -108,7 +108,7 @@ class SimulatedEvaluation:
         for name in self._names:
             slot = bench.board.claim(name, "environment_pool")
             bench.board.set_state(slot, ActorState.RUNNING, incarnation=1, ready=1)
-        told = {"engines": ["rollout-0"], "training_ends_unix_s": math.inf}
+        told = {"engines": ["rollout-0"], "training_ends_boot_s": math.inf}
         bench.start(CuratorActor, "curator", args | told)
 
     def evaluate(self, draw: random.Random, duration_s: Duration, episodes: int) -> int:

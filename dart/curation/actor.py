@@ -96,7 +96,7 @@ class CuratorActor(Actor):
         self._config = Config.model_validate(self.args["config"])
         curation = self._config.curation
         self._reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
-        self._plan = RunPlan(config=self._config, training_ends_unix_s=self.args["training_ends_unix_s"])
+        self._plan = RunPlan(config=self._config, training_ends_s=self.args["training_ends_boot_s"])
         self._record = RecordClient(self, self._reader)
         self._service = await open_service(
             settings_of(self._config), self._record, self.clock.unix_s, self._report_decision
@@ -416,7 +416,7 @@ class CuratorActor(Actor):
             self._plan,
             updates=(self._service.curator.trainer_version or 0) + updates_from_now,
             actions=self._actions(),
-            now_unix_s=self.clock.unix_s(),
+            now_s=self.clock.boot_s(),
             missing_before=len(missing[EvaluationPhase.BEFORE]),
             missing_after=len(missing[EvaluationPhase.AFTER]),
         )

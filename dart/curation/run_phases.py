@@ -26,8 +26,9 @@ class RunPlan:
     """Which evaluations a run plays and when its training ends, according to its configuration."""
 
     config: Config
-    training_ends_unix_s: float
-    """Time at which training ends and the final evaluation begins, in unix seconds; infinity: no limit."""
+    training_ends_s: float
+    """When training ends and the final evaluation begins, by the clock that `phase_now` gets; infinity: no
+    limit."""
 
     @property
     def episodes(self) -> frozenset[EvaluationEpisode]:
@@ -73,12 +74,13 @@ def missing(plan: RunPlan, done: Iterable[Evaluation]) -> list[EvaluationEpisode
 
 
 def phase_now(
-    plan: RunPlan, *, updates: int, actions: int, now_unix_s: float, missing_before: int, missing_after: int
+    plan: RunPlan, *, updates: int, actions: int, now_s: float, missing_before: int, missing_after: int
 ) -> RunPhase:
     """Return the phase of a run.
 
     updates          number of committed updates
     actions          number of environment steps played for training; 0 if `training.actions` is 0
+    now_s            the time by the clock of `plan.training_ends_s`
     missing_before   number of episodes that the evaluation before training still has to play
     missing_after    the same of the evaluation after training
     """
@@ -86,7 +88,7 @@ def phase_now(
     if evaluation.before and missing_before and updates == 0:
         return RunPhase.BASE_EVALUATION
     is_spent = 0 < training.updates <= updates or 0 < training.actions <= actions
-    if not is_spent and now_unix_s < plan.training_ends_unix_s:
+    if training.learner != "none" and not is_spent and now_s < plan.training_ends_s:
         return RunPhase.TRAINING
     if evaluation.after and missing_after:
         return RunPhase.FINAL_EVALUATION

@@ -57,7 +57,7 @@ def _result(
     store: StoreReader, config: Config, phase: EvaluationPhase, *, is_greedy: bool
 ) -> EvaluationResult:
     """Return what one evaluation measured, which planned episodes have no result, and why."""
-    plan = RunPlan(config=config, training_ends_unix_s=math.inf)
+    plan = RunPlan(config=config, training_ends_s=math.inf)
     measured = scores(store, config, phase, is_greedy=is_greedy)
     failed = failures(store, phase)
     if not plan.is_measured(phase) or not (failed or measured):

@@ -161,13 +161,14 @@ class SnapshotReader:
 
         Outside evaluations both numbers are 0. A run that has ended keeps the phase in which it ended.
         """
-        plan = RunPlan(config=self._config, training_ends_unix_s=session["training_ends_unix_s"])
+        training_s = session["training_ends_unix_s"] - session["started_unix_s"]
+        plan = RunPlan(config=self._config, training_ends_s=training_s)
         before, after = (still_missing(self.store, plan, phase) for phase in EvaluationPhase)
         now = phase_now(
             plan,
             updates=updates,
             actions=actions,
-            now_unix_s=session["started_unix_s"] + session["elapsed_s"] - session["used_before_s"],
+            now_s=session["elapsed_s"] - session["used_before_s"],
             missing_before=before,
             missing_after=after,
         )

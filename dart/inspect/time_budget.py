@@ -2,12 +2,13 @@
 
 import json
 import math
-import time
 
+from actors.clock import Clock, SystemClock
 from dart.config.config import Config
 from dart.core.disk_errors import FULL_DISK
 from dart.core.errors import DiskError
 from dart.core.run_directory import RunPaths
+from dart.curation.clock_jumps import JUMP_S
 
 MINUTE_S = 60.0
 
@@ -16,24 +17,35 @@ class TimeBudget:
     """The times of one session: the part of a run from one start to its end.
 
     The times are kept in a file, which `read_session` reads. The file also has the total time of all
-    sessions.
+    sessions. The time that a session has used is counted by a clock that cannot be set.
     """
 
     def __init__(
-        self, paths: RunPaths, config: Config, *, reserve_s: float, used_elsewhere_s: float = 0.0
+        self,
+        paths: RunPaths,
+        config: Config,
+        *,
+        reserve_s: float,
+        used_elsewhere_s: float = 0.0,
+        clock: Clock | None = None,
     ) -> None:
         """Begin a session: its clock starts at the time that earlier sessions used.
 
         reserve_s          time kept free at the end of the budget, for the last update and the final
                            evaluation
         used_elsewhere_s   time that all sessions had used when another machine last continued the run
+        clock              None: the clock of the machine
         """
         self._path = paths.session
+        self._clock = clock or SystemClock()
         self.used_before_s = max(_used_s(paths), used_elsewhere_s)
-        self.started_unix_s = time.time()
+        self.started_unix_s = self._clock.unix_s()
+        """Start of the session by the wall clock as it is set now."""
+        self._started_boot_s = self._clock.boot_s()
         self._budget_s = config.run.minutes * MINUTE_S
         left_s = max(0.0, self._budget_s - self.used_before_s - reserve_s) if self._budget_s else math.inf
-        self.training_ends_unix_s = self.started_unix_s + left_s
+        self._left_s = left_s
+        self.training_ends_boot_s = self._started_boot_s + left_s
         self.keep()
 
     def keep(self) -> None:
@@ -41,13 +53,14 @@ class TimeBudget:
 
         raises    OSError if the file cannot be written for another reason, or does not exist yet
         """
-        session_s = max(0.0, time.time() - self.started_unix_s)  # the system's clock may have been set back
+        session_s = self._clock.boot_s() - self._started_boot_s
+        self._follow_wall_clock(session_s)
         content = {
             "elapsed_s": self.used_before_s + session_s,
             "budget_s": self._budget_s,
             "started_unix_s": self.started_unix_s,
             "used_before_s": self.used_before_s,
-            "training_ends_unix_s": self.training_ends_unix_s,
+            "training_ends_unix_s": self.started_unix_s + self._left_s,
         }
         temporary = self._path.with_suffix(".new")
         try:
@@ -57,6 +70,15 @@ class TimeBudget:
             temporary.unlink(missing_ok=True)
             if error.errno not in FULL_DISK or not self._path.exists():
                 raise
+
+    def _follow_wall_clock(self, session_s: float) -> None:
+        """Move the start of the session by as much as the wall clock was set.
+
+        So the start can be compared with the times of episodes that are stored from now on.
+        """
+        jump_s = self._clock.unix_s() - session_s - self.started_unix_s
+        if abs(jump_s) > JUMP_S:
+            self.started_unix_s += jump_s
 
 
 def _used_s(paths: RunPaths) -> float:

@@ -149,7 +149,7 @@ def _definition(
             "config": one.model_dump(mode="json"),
             "store": str(paths.record),
             "epoch": epoch,
-            "training_ends_unix_s": session.training_ends_unix_s,
+            "training_ends_boot_s": session.training_ends_boot_s,
         }
         return site.tree_of(one, args)
 
@@ -183,7 +183,7 @@ def final_reserve_s(config: Config) -> float:
     """Return how many seconds of the budget to keep free for the last update and the final evaluation."""
     if not config.evaluation.after:
         return LAST_UPDATE_S
-    plan = RunPlan(config=config, training_ends_unix_s=math.inf)
+    plan = RunPlan(config=config, training_ends_s=math.inf)
     return LAST_UPDATE_S + EVALUATION_S_PER_EPISODE * len(plan.episodes)
 
 

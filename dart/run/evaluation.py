@@ -27,9 +27,6 @@ from dart.inspect.report import EvaluationResult, RunReport, SuccessReport, to_j
 from dart.run.app import CONTINUE, train
 from dart.run.listener import RunListener
 
-NO_TRAINING_MINUTES = 1e-3
-"""Time budget, in minutes, of a run that only evaluates: so short that it is spent before training begins."""
-
 NOT_KEPT = (
     "what was played is lost, because the evaluation has no run directory: begin it again, with --run-dir "
     "DIR if you want to be able to continue it after a failure"
@@ -93,9 +90,7 @@ def measuring(config: Config, checkpoint: Path, run_dir: Path) -> Config:
     training = {"policy": checkpoint, "learner": "none", "ranks": 1, "gpus": (), "lora": LoraSettings()}
     return config.model_copy(
         update={
-            "run": config.run.model_copy(
-                update={"dir": run_dir, "minutes": NO_TRAINING_MINUTES, "record": "", "blobs": ""}
-            ),
+            "run": config.run.model_copy(update={"dir": run_dir, "minutes": 0.0, "record": "", "blobs": ""}),
             "training": config.training.model_copy(update=training),
             "curation": config.curation.model_copy(update={"experience_pool": ExperiencePoolSettings()}),
             "exploration": ExplorationSettings(),

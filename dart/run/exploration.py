@@ -147,7 +147,6 @@ def explore(
             "config": config.model_dump(mode="json"),
             "store": str(paths.record),
             "epoch": take_over_record(config, paths),
-            "training_ends_unix_s": 0.0,
         }
         root = root_of(config, exploration_children(config, args))
         with (

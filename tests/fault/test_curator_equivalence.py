@@ -96,7 +96,7 @@ def decided(folder: Path, kills: Sequence[Moment]) -> dict[str, list[Any]]:
         "config": config.model_dump(mode="json"),
         "store": str(paths.store),
         "plan": str(folder),
-        "training_ends_unix_s": 1e12,
+        "training_ends_boot_s": 1e12,
     }
     store, curator, _, trainer = single_children(config, args)
     engine = ChildSpec(id="rollout-0", actor="tests.fault.curated:ShownEngine", independent=True)

@@ -165,7 +165,7 @@ def running(run: Run, leaves_out: Iterable[str] = ()) -> Iterator[ActorSystem]:
         "config": run.config.model_dump(mode="json"),
         "store": str(run.paths.store),
         "plan": str(run.folder),
-        "training_ends_unix_s": 1e12,
+        "training_ends_boot_s": 1e12,
     }
     below = tuple(killed(spec) for spec in children(run.config, args) if spec.id not in leaves_out)
     with sockets_left_to_the_collector():

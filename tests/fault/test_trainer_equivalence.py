@@ -136,7 +136,7 @@ def trained(folder: Path, kills: Sequence[Moment]) -> Trained:
         "config": config.model_dump(mode="json"),
         "store": str(paths.store),
         "plan": str(folder),
-        "training_ends_unix_s": 1e12,
+        "training_ends_boot_s": 1e12,
     }
     store, curator, _, trainer = single_children(config, args)
     preload = "dart.training.learner", "dart.policy.small_policy"  # torch is loaded once, not at each restart

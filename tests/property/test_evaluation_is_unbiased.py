@@ -47,7 +47,7 @@ class Simulation:
                 tasks=TasksSettings(train=("t",)),
                 evaluation=EvaluationSettings(seeds_per_task=self.episodes, greedy_seeds_per_task=0),
             ),
-            training_ends_unix_s=math.inf,
+            training_ends_s=math.inf,
         )
         self.schedule = EvaluationSchedule(
             plan,

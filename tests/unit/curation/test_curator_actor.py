@@ -67,8 +67,8 @@ class System:
         bench.start(Beats, ENV)
         self.start_curator()
 
-    def start_curator(self, training_ends_unix_s: float = math.inf) -> CuratorActor:
-        told = {"engines": [ENGINE], "training_ends_unix_s": training_ends_unix_s}
+    def start_curator(self, training_ends_boot_s: float = math.inf) -> CuratorActor:
+        told = {"engines": [ENGINE], "training_ends_boot_s": training_ends_boot_s}
         return self.bench.start(CuratorActor, "curator", self.args | told)
 
     def work(self, environment: str = ENV) -> Any:
@@ -242,6 +242,17 @@ def test_a_wall_clock_that_jumps_ahead_takes_no_episode_away(system: System) -> 
         assert reader.rollout(lease.rollout_id).environment is None
 
 
+def test_a_wall_clock_that_jumps_ahead_ends_no_training(system: System) -> None:
+    system.bench.kill("curator")
+    system.start_curator(training_ends_boot_s=system.bench.clock.boot_s() + 30.0)
+
+    system.bench.clock.set_unix_ahead(3600.0)
+    system.lease()
+    system.bench.advance(31.0)
+
+    assert system.work().reason == "the run is over"
+
+
 def test_whoever_has_to_wait_asks_again_after_the_configured_time(system: System) -> None:
     system.bench.kill(ENGINE)
     assert system.work().retry_after_s == POLL_S
@@ -264,7 +275,7 @@ def measured(bench: InMemorySystem, tmp_path: Path) -> System:
         for episode in tuple(system.bench.actor("curator")._evaluations.missing[EvaluationPhase.BEFORE]):
             store.record_evaluation(evaluation(EvaluationPhase.BEFORE, episode.seed))
     system.bench.kill("curator")
-    system.start_curator(training_ends_unix_s=0.0)
+    system.start_curator(training_ends_boot_s=0.0)
     return system
 
 
@@ -361,7 +372,7 @@ def test_a_result_that_the_store_cannot_take_now_is_asked_for_again(measured: Sy
 def test_a_result_for_an_earlier_curator_does_not_count(measured: System) -> None:
     task = measured.work()
     measured.bench.kill("curator")
-    measured.start_curator(training_ends_unix_s=0.0)
+    measured.start_curator(training_ends_boot_s=0.0)
     measured.work()
     assert ended(measured, task, 1.0) == "fenced"
 
@@ -404,7 +415,7 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
         batch = store.lease_batch((group_id,), 1e12)
         store.commit_update(batch.batch_id, batch.fence, 1, {})
     measured.bench.kill("curator")
-    measured.start_curator(training_ends_unix_s=0.0)
+    measured.start_curator(training_ends_boot_s=0.0)
     slot = measured.bench.board.find(ENGINE)
     assert slot is not None
     assert measured.work() == m.NoWorkYet(
@@ -433,7 +444,7 @@ def ahead(bench: InMemorySystem, tmp_path: Path) -> System:
     with Store(system.path) as store:
         for seed in (7, 8):
             add_ready_group(store, seed)
-    system.start_curator(training_ends_unix_s=bench.clock.unix_s() + 30.0)
+    system.start_curator(training_ends_boot_s=bench.clock.boot_s() + 30.0)
     batch = trainer_asks(system, m.BatchRequest())
     assert trainer_asks(system, m.BatchAheadRequest()) == m.BatchAhead(group_ids=(2,))
     commit(system, batch, version=1)

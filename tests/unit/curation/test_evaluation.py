@@ -45,7 +45,7 @@ class Scene:
         self.incarnations: dict[str, int] = {}
         self.looks = 0
         self.schedule = EvaluationSchedule(
-            RunPlan(config=config, training_ends_unix_s=math.inf),
+            RunPlan(config=config, training_ends_s=math.inf),
             reader,
             lambda task_id, data: self.reports.append(dict(data)),
             lease_s=1000.0,

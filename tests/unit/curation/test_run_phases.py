@@ -14,11 +14,11 @@ from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, phase_
 FIRST, SECOND = HELD_OUT_SEEDS[:2]
 
 
-def plan(*overrides: str, tasks: tuple[str, ...] = ("a", "b"), ends_unix_s: float = 100.0) -> RunPlan:
+def plan(*overrides: str, tasks: tuple[str, ...] = ("a", "b"), ends_s: float = 100.0) -> RunPlan:
     two_seeds = ["evaluation.seeds_per_task=2", "evaluation.greedy_seeds_per_task=0"]
     config = load_config(None, [*two_seeds, *overrides])
     config = config.model_copy(update={"tasks": TasksSettings(train=tasks)})
-    return RunPlan(config=config, training_ends_unix_s=ends_unix_s)
+    return RunPlan(config=config, training_ends_s=ends_s)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,8 @@ def plan(*overrides: str, tasks: tuple[str, ...] = ("a", "b"), ends_unix_s: floa
         ("training.updates=7", 7, 0.0, 0, 4, RunPhase.FINAL_EVALUATION),
         ("training.actions=5001", 7, 0.0, 0, 4, RunPhase.TRAINING),
         ("training.actions=5000", 7, 0.0, 0, 4, RunPhase.FINAL_EVALUATION),
+        ('training.learner="none"', 0, 0.0, 1, 4, RunPhase.BASE_EVALUATION),
+        ('training.learner="none"', 0, -9e9, 0, 0, RunPhase.DONE),  # it has nothing to train, at any time
     ],
 )
 def test_the_phase_follows_from_record_and_clock(
@@ -50,7 +52,7 @@ def test_the_phase_follows_from_record_and_clock(
         plan(*([override] if override else [])),
         updates=updates,
         actions=5000,
-        now_unix_s=now,
+        now_s=now,
         missing_before=missing_before,
         missing_after=missing_after,
     )
@@ -59,8 +61,8 @@ def test_the_phase_follows_from_record_and_clock(
 
 
 def test_without_limits_the_training_never_ends() -> None:
-    endless = plan(ends_unix_s=math.inf)
-    found = phase_now(endless, updates=999, actions=5000, now_unix_s=1e12, missing_before=0, missing_after=4)
+    endless = plan(ends_s=math.inf)
+    found = phase_now(endless, updates=999, actions=5000, now_s=1e12, missing_before=0, missing_after=4)
     assert found is RunPhase.TRAINING
 
 

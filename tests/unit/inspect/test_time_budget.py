@@ -1,38 +1,57 @@
 """How much of its time a run has used, over all its parts."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
+from actors.clock import ManualClock
 from dart.config.config import load_config
 from dart.core.run_directory import RunPaths
 from dart.inspect.time_budget import SESSION, TimeBudget, read_session
 
 NO_NUMBER = dict.fromkeys(SESSION, 500.0) | {"elapsed_s": float("nan")}
 CONFIG = load_config(None, ["run.minutes=10.0"])
+HOUR_S = 3600.0
 
 
 def test_a_later_part_goes_on_with_what_the_earlier_ones_left(tmp_path: Path) -> None:
     (tmp_path / "session.json").write_text(json.dumps(dict.fromkeys(SESSION, 500.0)))
 
-    session = TimeBudget(RunPaths(tmp_path), CONFIG, reserve_s=20.0)
+    clock = ManualClock(now_s=7.0)
+    session = TimeBudget(RunPaths(tmp_path), CONFIG, reserve_s=20.0, clock=clock)
 
-    assert session.training_ends_unix_s - session.started_unix_s == pytest.approx(80.0)
+    assert session.training_ends_boot_s == 87.0
     assert json.loads((tmp_path / "session.json").read_text())["used_before_s"] == 500.0
 
 
-def test_a_clock_that_is_set_back_takes_no_time_from_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ahead_s", [HOUR_S, -HOUR_S])
+def test_a_wall_clock_that_is_set_neither_takes_time_from_the_run_nor_gives_it_time(
+    tmp_path: Path, ahead_s: float
 ) -> None:
-    paths = RunPaths(tmp_path)
-    session = TimeBudget(paths, CONFIG, reserve_s=0.0)
-    monkeypatch.setattr(time, "time", lambda: session.started_unix_s - 3600.0)
+    paths, clock = RunPaths(tmp_path), ManualClock()
+    session = TimeBudget(paths, CONFIG, reserve_s=0.0, clock=clock)
+    before = read_session(paths)
 
+    clock.set_unix_ahead(ahead_s)
+    clock.advance(1.0)
     session.keep()
 
-    assert read_session(paths)["elapsed_s"] == 0.0
+    after = read_session(paths)
+    assert after["elapsed_s"] == 1.0
+    for moment in ("started_unix_s", "training_ends_unix_s"):
+        assert after[moment] - before[moment] == ahead_s, "it is a time of the clock as it is set now"
+
+
+def test_a_clock_that_is_corrected_by_degrees_leaves_the_start_of_a_session(tmp_path: Path) -> None:
+    clock = ManualClock()
+    session = TimeBudget(RunPaths(tmp_path), CONFIG, reserve_s=0.0, clock=clock)
+    started_unix_s = session.started_unix_s
+
+    clock.set_unix_ahead(0.5)
+    session.keep()
+
+    assert session.started_unix_s == started_unix_s
 
 
 @pytest.mark.parametrize(

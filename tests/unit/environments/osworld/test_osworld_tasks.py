@@ -195,7 +195,7 @@ def test_training_leaves_out_what_is_judged_wrongly_and_evaluations_play_it() ->
     tasks = {"tasks": {"train": ["osworld/os/x", wrong]}, "environments": {"kind": "osworld"}}
     config = Config.model_validate(tasks)
     assert trained_tasks(config) == settings_of(config).tasks == ("osworld/os/x",)
-    assert {one.task_id for one in RunPlan(config=config, training_ends_unix_s=0.0).episodes} == {
+    assert {one.task_id for one in RunPlan(config=config, training_ends_s=0.0).episodes} == {
         "osworld/os/x",
         wrong,
     }
