@@ -105,6 +105,8 @@ class CuratorActor(Actor):
         self._is_paused = is_work_paused(self._reader)
         self._environments_wait: dict[str, str] = {}
         """For each environment that got no work when it asked last: the reason."""
+        self._idle: set[str] = set()
+        """Environments that have asked for work while the run is paused, so they play nothing."""
         self._trainer_waits = ""
         """Why the trainer got no batch the last time it asked; empty when it got one."""
         self._ahead: tuple[int, ...] = ()
@@ -156,7 +158,9 @@ class CuratorActor(Actor):
 
     async def _work_for(self, environment: str) -> Work | m.NoWorkYet:
         if self._is_paused:
+            self._idle.add(environment)
             return self._no_work(PAUSED)
+        self._idle.discard(environment)
         match self._phase():
             case RunPhase.TRAINING:
                 return await self._training_work_for(environment)
@@ -292,10 +296,18 @@ class CuratorActor(Actor):
             self._is_paused = call.is_held
             log_event(self.log, event)
         now_s = self.clock.unix_s()
-        playing = sum(self._view.is_still_playing(one, now_s) for one in self._playing())
+        playing = sum(self._is_at_work(one.environment) for one in self._playing())
         playing += sum(self._is_exploring(lease, now_s) for lease in self._reader.held_leases())
         is_training = self._is_batch_open() or bool(self._ahead)
         return m.WorkPaused(is_held=self._is_paused, playing=playing, is_training=is_training)
+
+    def _is_at_work(self, environment: str) -> bool:
+        """Whether an environment plays the episode whose lease it holds.
+
+        A lease can outlast the process that got it. The next process of that name plays nothing: it asks for
+        work.
+        """
+        return environment not in self._idle and self._view.is_running(environment)
 
     def _is_exploring(self, lease: HeldLease, now_unix_s: float) -> bool:
         """Whether an environment explores under a lease. A lease can outlast the process that holds it."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from actors.board import LIVING, ActorState, Board, Vitals
 from dart.curation.curator import Liveness
-from dart.curation.stall_diagnosis import Playing
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.liveness import ACTOR_SILENT_S, ENGINE_SILENT_S
 
@@ -91,12 +90,9 @@ class LivenessView:
             return None
         return int(self._board.get(slot, "incarnation")) if self._board.state(slot) in LIVING else None
 
-    def is_still_playing(self, playing: Playing, now_unix_s: float) -> bool:
-        """Whether the process that began to play an episode still runs. A lease can outlast its process."""
-        slot = self._running(playing.environment)
-        if slot is None:
-            return False
-        return bool(self._board.get(slot, "started_unix_s") <= now_unix_s - playing.for_s)
+    def is_running(self, name: str) -> bool:
+        """Whether an actor has a process that has started and was not asked to stop."""
+        return self._running(name) is not None
 
     # ---- versions ----
 

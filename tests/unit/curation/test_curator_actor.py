@@ -550,12 +550,23 @@ def test_an_episode_whose_environment_died_is_not_waited_for(
     assert held(system, True).playing == 1
     system.bench.kill(ENV)
     assert held(system, None).playing == 0
-    system.bench.advance(1.0)
     system.bench.start(Beats, ENV)
+    assert isinstance(system.work(), m.NoWorkYet)
+    assert held(system, None).playing == 0, "it is another one by that name"
+
+
+@pytest.mark.parametrize("what", ["system", "measured"])
+def test_an_episode_that_began_after_the_clock_was_set_back_is_waited_for(
+    what: str, request: pytest.FixtureRequest
+) -> None:
+    system: System = request.getfixturevalue(what)
     slot = system.bench.board.find(ENV)
     assert slot is not None
-    system.bench.board.set(slot, started_unix_s=system.bench.actor("curator").clock.unix_s())
-    assert held(system, None).playing == 0, "it is another one by that name"
+    system.bench.board.set(slot, started_unix_s=system.bench.clock.unix_s())
+    system.bench.clock.set_unix_ahead(-3600.0)
+    system.work()
+
+    assert held(system, True).playing == 1
 
 
 def test_an_environment_that_explores_is_waited_for_while_it_lives_and_its_lease_lasts(
