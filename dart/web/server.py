@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,6 @@ def _due_s(waiting: BoundedHttp) -> float:
 TOKEN_BYTES = 32
 CONNECTIONS_MOST = 128
 REQUEST_HEAD_BYTES = 16 << 10
-BEAT_EVERY_S = 5
 END_S = 1
 """Longest wait, in seconds, for connections to close at the end. Open pages never close theirs."""
 
@@ -93,8 +93,8 @@ def serve(app: ASGIApp, listener: socket.socket, beat: Callable[[], None] | None
     """Serve an application until SIGINT or SIGTERM.
 
     listener   the listening socket
-    beat       called every few seconds, to give a sign of life. With `beat`, uvicorn's warnings go to the log
-               that the process has configured; without it, uvicorn configures its own log.
+    beat       called every second, to give a sign of life. With `beat`, uvicorn's warnings go to the log that
+               the process has configured; without it, uvicorn configures its own log.
     """
 
     async def notify() -> None:
@@ -104,7 +104,7 @@ def serve(app: ASGIApp, listener: socket.socket, beat: Callable[[], None] | None
     config = uvicorn.Config(
         app,
         callback_notify=notify,
-        timeout_notify=BEAT_EVERY_S,
+        timeout_notify=-sys.maxsize,  # else no beat follows while the wall clock is behind the last one
         log_config=uvicorn.config.LOGGING_CONFIG if beat is None else None,
         log_level="warning",
         access_log=False,  # addresses would name what a user looks at, and the log would grow with every look

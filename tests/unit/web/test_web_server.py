@@ -2,13 +2,16 @@
 
 import errno
 import os
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
 
 from dart.core.errors import DiskError, UnavailableError, UsageError
-from dart.web.server import address, listen, token_of
+from dart.web.server import address, listen, serve, token_of
 
 
 def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
@@ -107,3 +110,24 @@ def test_a_port_that_is_taken_says_what_to_do() -> None:
 )
 def test_the_address_is_for_a_browser(host: str, expected: str) -> None:
     assert address(host, 8700) == expected
+
+
+def test_a_server_gives_signs_of_life_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_back_unix_s, reads, beats = time.time() - 600.0, 0, 0
+
+    def clock() -> float:
+        nonlocal reads
+        reads += 1
+        if reads == 2:
+            signal.raise_signal(signal.SIGINT)  # the server reads the clock every second
+        return set_back_unix_s
+
+    def beat() -> None:
+        nonlocal beats
+        beats += 1
+        monkeypatch.setattr(time, "time", clock)
+
+    with listen("127.0.0.1", 0) as listener:
+        serve(Starlette(), listener, beat)
+
+    assert beats >= 2
