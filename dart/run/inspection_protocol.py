@@ -67,8 +67,6 @@ class MachineState(Struct, frozen=True, kw_only=True):
     """Content of the file `processes.json`; empty if there is no such file."""
     session: str
     """Content of the file `session.json`; empty if there is no such file."""
-    config: str
-    """Content of the file `config.toml`."""
     sidecars: tuple[SidecarState, ...]
     ending: EndingState | None
     files: tuple[FileState, ...]

@@ -45,7 +45,6 @@ def machine_state(paths: RunPaths, about: Collection[str] = ()) -> MachineState:
         processes=dict(_processes(paths)),
         launcher=_text(paths.root / "processes.json"),
         session=_text(paths.session),
-        config=_text(paths.config),
         sidecars=tuple(SidecarState(one.name, one.is_well, one.text) for one in read_sidecars(paths)),
         ending=_ending(paths),
         files=tuple(sorted(_files(paths, about), key=lambda file: (file.folder, file.name))),

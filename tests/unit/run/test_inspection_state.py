@@ -31,7 +31,6 @@ def test_a_state_has_what_readers_need(paths: RunPaths) -> None:
     state = machine_state(paths)
 
     assert (state.pid, state.main_is) == (os.getpid(), "")
-    assert state.config == paths.config.read_text()
     assert state.session == (paths.root / "session.json").read_text()
     assert len(zlib.decompress(state.board)) == SLOT_BYTES * len(rows_written(state.board))
     assert state.processes.get(os.getpid(), (start_ticks(os.getpid()),))[0] == start_ticks(os.getpid())

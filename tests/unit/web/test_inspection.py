@@ -56,7 +56,7 @@ def test_the_state_is_that_of_the_run(client: TestClient, recorded: RunPaths) ->
     answer = client.get("/state?about=env-000&about=trainer", headers=HEADERS)
 
     state = decode_state(answer.content)
-    assert state.config == recorded.config.read_text()
+    assert state.session == recorded.session.read_text()
     assert {file.name.partition(".")[0] for file in state.files if file.folder == "logs"} <= {
         *("env-000", "trainer")
     }
