@@ -205,8 +205,8 @@ def _refuse_log_among_files(root: Path, log_file: Path | None) -> None:
     """
     if log_file is not None and os.path.realpath(log_file.parent) == os.path.realpath(root):
         raise typer.BadParameter(
-            f"{log_file} would be among the files of the run; name a file elsewhere, or use --detach, which "
-            f"logs to {root / 'logs' / 'daemon.jsonl'} by itself",
+            f"{log_file} would be among the files of the run; name a file elsewhere. With --detach and "
+            f"without --log, the log is {root / 'logs' / 'daemon.jsonl'}",
             param_hint="--log",
         )
 
