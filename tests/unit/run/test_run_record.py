@@ -15,7 +15,9 @@ from dart.config.config import Config, load_config
 from dart.config.layers import literal
 from dart.core.errors import DiskError, RunDirectoryError, UnavailableError
 from dart.core.run_directory import RunPaths, claimed
+from dart.inspect.time_budget import TimeBudget
 from dart.preflight.requirements import missing_policy
+from dart.run import app
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import STATE_FILE, Checkpoint, CheckpointState, load_checkpoint, write_checkpoint
@@ -473,6 +475,18 @@ def test_a_run_does_not_continue_without_the_steps_of_a_live_group(config: Confi
 
     with pytest.raises(DiskError, match=rf"packed steps {steps.place(sha256)} is missing"):
         prepare_record(config, paths)
+
+
+def test_a_run_that_ends_with_a_lost_screenshot_names_it_and_does_not_fail(
+    config: Config, paths: RunPaths
+) -> None:
+    screenshot = live_screenshot(paths)
+    screenshot.unlink()
+
+    result = app._conclude(paths, config, TimeBudget(paths, config, reserve_s=0.0), 3)
+
+    assert (result.violations, result.failure) == ((), "")
+    assert result.lost_screenshots == (f"screenshot {screenshot}: is missing",)
 
 
 def live_screenshot(paths: RunPaths) -> Path:
