@@ -106,6 +106,7 @@ class PoolProvider(Provider):
         try:
             data = response.json()["data"]
             emulator = str(data["emulator_id"])
+            await self._remember(emulator)
             address = MachineAddress(
                 host=urlsplit(server).hostname or "",
                 server=int(data["server_port"]),
@@ -115,12 +116,15 @@ class PoolProvider(Provider):
         except (ValueError, KeyError, TypeError) as error:
             why = f"its response does not follow the protocol: {error!r}"
             raise CallFailed(server, "a start", why) from error
+        return MachineLease(name=f"the machine {emulator[:8]} of {self._name}", address=address)
+
+    async def _remember(self, emulator: str) -> None:
+        """Add a machine to the file of this environment; stop it if the file cannot be written."""
         try:
             self._write_ledger([*_held(self._own), emulator])
         except OSError:
             await self._stop(emulator)  # it is in no file, so nothing would stop it later
             raise
-        return MachineLease(name=f"the machine {emulator[:8]} of {self._name}", address=address)
 
     async def _stop_own(self) -> None:
         """Stop the machines that this environment's file names; the file may be from before a restart.

@@ -352,6 +352,27 @@ async def test_a_machine_that_cannot_be_written_down_is_stopped_again(
     assert len(pool.running) == 1
 
 
+async def test_a_machine_whose_ports_are_not_said_is_stopped_before_the_next_one_starts(
+    tmp_path: Path,
+) -> None:
+    pool = FakePool(limit=3)
+
+    async def without_a_port(request: httpx2.Request) -> httpx2.Response:
+        response = pool(request)
+        if request.url.path != "/start_emulator":
+            return response
+        data = response.json()["data"] | {"chromium_port": None}
+        return httpx2.Response(200, json={"code": 0, "data": data})
+
+    provider = pool_provider(pool, tmp_path, serve=without_a_port)
+    for _ in range(2):
+        with pytest.raises(CallFailed, match="does not follow the protocol"):
+            await provider.acquire(deadline_s=30.0)
+    assert len(pool.running) == 1
+    await provider.release()
+    assert pool.running == {}
+
+
 class StopsTogether:
     """A server that answers no stop of a machine before it has been asked for a number of them."""
 
