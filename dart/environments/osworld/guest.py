@@ -26,6 +26,9 @@ Command = str | Sequence[str]
 IS_FOLDER = "Is a directory"
 """Part of the guest's error when a file is requested but a folder has its name."""
 
+NOT_PERMITTED = "Permission denied"
+"""Part of the guest's error when it may not read a file or execute a program."""
+
 CANNOT_SERVE = "Unable to serve the wallpaper file"
 """Part of the guest's error when the configured wallpaper does not exist."""
 
@@ -76,6 +79,15 @@ class GuestResponse:
     @property
     def text(self) -> str:
         return self.content.decode(errors="replace")
+
+
+class StatusNotOk(CallFailed):
+    """The response of a guest has another status than 200. Its message quotes the beginning of the text."""
+
+    def __init__(self, machine: str, call: str, response: GuestResponse) -> None:
+        quoted = " ".join(response.text.split())[:QUOTED_CHARACTERS]
+        super().__init__(machine, call, f"status {response.status}: {quoted}")
+        self.response = response
 
 
 class Guest:
@@ -147,21 +159,24 @@ class Guest:
 
     async def wallpaper(self, *, deadline_s: float) -> bytes | None:
         """Return the bytes of the wallpaper; None when none is set or its file does not exist."""
-        return await self._file("/wallpaper", CANNOT_SERVE, deadline_s)
+        return await self._file("/wallpaper", (CANNOT_SERVE,), deadline_s)
 
     async def file(self, path: str, *, deadline_s: float) -> bytes | None:
-        """Return the bytes of a file; None when it does not exist or is a folder."""
+        """Return the bytes of a file; None when it does not exist, is a folder or may not be read."""
         body = {"file_path": path}
-        return await self._file("/file", IS_FOLDER, deadline_s, call=f"/file {path}", data=body)
+        missing = (IS_FOLDER, NOT_PERMITTED)
+        return await self._file("/file", missing, deadline_s, call=f"/file {path}", data=body)
 
     async def _file(
-        self, route: str, missing: str, deadline_s: float, *, call: str = "", **content: Any
+        self, route: str, missing: Sequence[str], deadline_s: float, *, call: str = "", **content: Any
     ) -> bytes | None:
-        """Return a file's bytes; None for status 404, and for status 500 with the text ``missing``."""
+        """Return a file's bytes; None for status 404, and for status 500 with a text of ``missing``."""
         response = await self._call(
             "POST", route, deadline_s, accepts=(404, 500), most_bytes=FILE_MOST_BYTES, call=call, **content
         )
-        if response.status == 404 or (response.status == 500 and missing in response.text):
+        if response.status == 404:
+            return None
+        if response.status == 500 and any(part in response.text for part in missing):
             return None
         return self._checked(response, call or route).content
 
@@ -276,8 +291,7 @@ class Guest:
 
     def _checked(self, response: GuestResponse, call: str) -> GuestResponse:
         if response.status != 200:
-            text = " ".join(response.text.split())[:QUOTED_CHARACTERS]
-            raise CallFailed(self.name, call, f"status {response.status}: {text}")
+            raise StatusNotOk(self.name, call, response)
         return response
 
     async def _json(

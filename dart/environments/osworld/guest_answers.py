@@ -15,16 +15,28 @@ import msgspec
 
 from dart.core.utf8 import is_utf8
 from dart.environments.deadlines import LeftS
-from dart.environments.faults import CallFailed, EvaluatorFailed
-from dart.environments.osworld.guest import AnswerTooLarge, Command
+from dart.environments.faults import EvaluatorFailed
+from dart.environments.osworld.guest import (
+    NOT_PERMITTED,
+    AnswerTooLarge,
+    Command,
+    GuestResponse,
+    StatusNotOk,
+)
 from dart.environments.osworld.readiness import read_guest_state
-from dart.environments.osworld.setup_steps import Setting, fetched, needs_program
+from dart.environments.osworld.setup_steps import NOT_INSTALLED, Setting, fetched, needs_program
 from dart.environments.osworld.tasks import OSWorldTask
 
 T = TypeVar("T")
 
-NO_TEXT = "codec can't decode"
-"""Part of the guest's error when a command prints bytes that are not UTF-8."""
+LACKS_OF_COMMANDS = {
+    "codec can't decode": "output that is text",
+    "timed out after": "an end in time",
+    NOT_INSTALLED: "the program",
+    NOT_PERMITTED: "the permission to execute",
+}
+"""What the guest lacks, by a part of its error: a command prints bytes that are not UTF-8, runs over 120 s,
+does not exist or may not be executed. The policy may have caused each of them."""
 
 LOOK = "look"
 """Name of the question whether the machine still works."""
@@ -55,6 +67,14 @@ def _refuse_surrogates(arguments: Mapping[str, Any]) -> None:
         texts = value if isinstance(value, list) else [value]
         if not all(is_utf8(text) for text in texts if isinstance(text, str)):
             raise ValueError(f"expected {name} to be text that UTF-8 can encode, got {value!r}")
+
+
+def _lack_of_command(response: GuestResponse) -> str:
+    """Return what the guest lacked for a command that failed with this response; empty for another failure.
+
+    The whole text is searched: the part may follow a long command."""
+    lacks = (lack for part, lack in LACKS_OF_COMMANDS.items() if part in response.text)
+    return next(lacks, "") if response.status == 500 else ""
 
 
 class Answers(Protocol):
@@ -161,15 +181,15 @@ class GuestAnswers:
         return self._found(await self._guest.directory(path, deadline_s=self._left_s()), path)
 
     async def _on_execute(self, command: str | list[str], shell: bool) -> dict[str, Any]:
-        """Run a command. Output that is not UTF-8, which the guest cannot send, is noted in ``lacks``."""
+        """Run a command. A failure that the policy may have caused (`LACKS_OF_COMMANDS`) is noted in
+        ``lacks``."""
         try:
             ended = await self._guest.execute(command, shell=shell, deadline_s=self._left_s())
-        except AnswerTooLarge:
-            raise
-        except CallFailed as error:
-            if NO_TEXT not in str(error):
+        except StatusNotOk as error:
+            lack = _lack_of_command(error.response)
+            if not lack:
                 raise
-            self.lacks.append(f"output that is text, of {command!r}")
+            self.lacks.append(f"{lack}, for {command!r}")
             return {"status": 500, "body": {"status": "error", "message": str(error)}}
         body = {"output": ended.output, "error": ended.error, "returncode": ended.returncode}
         return {"status": 200, "body": {"status": "success", **body}}

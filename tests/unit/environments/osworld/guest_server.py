@@ -12,6 +12,7 @@ import io
 import json
 import os
 import shlex
+import stat
 import struct
 import subprocess
 import sys
@@ -385,13 +386,16 @@ def guest_server(desktop: FakeDesktop) -> Starlette:
         return PlainTextResponse("Wallpaper changed successfully")
 
     async def file(request: Request) -> Response:
-        """A folder is there, but cannot be served."""
+        """A folder, or a file without permission, is there, but cannot be served."""
         form = await form_of(request)
         path = path_of(form["file_path"].decode())
         if not path.exists():
             return JSONResponse({"error": "File not found"}, 404)
         if path.is_dir():
             said = f"Failed to serve file: [Errno 21] Is a directory: {str(path)!r}"
+            return JSONResponse({"error": said}, 500)
+        if not path.stat().st_mode & stat.S_IRUSR:  # root, as whom tests may run, could read it
+            said = f"Failed to serve file: [Errno 13] Permission denied: {str(path)!r}"
             return JSONResponse({"error": said}, 500)
         return Response(path.read_bytes())
 

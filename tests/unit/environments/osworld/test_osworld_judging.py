@@ -40,6 +40,7 @@ from dart.environments.osworld.setup_steps import Setting
 from dart.environments.osworld.tasks import OSWorldTask, parse_task
 from dart.environments.protocol import EpisodeKey
 from tests.patience import slowness
+from tests.unit.environments.osworld import guest_server
 from tests.unit.environments.osworld.fake_evaluators import make_evaluators
 from tests.unit.environments.osworld.guest_server import FakeDesktop, setting_of
 
@@ -170,6 +171,39 @@ async def test_a_player_that_does_not_run_is_the_policys(
 async def test_output_that_is_no_text_is_a_missing_result(score: Callable[..., Any]) -> None:
     look = {"type": "vm_command_line", "command": ["printf", "\\377"]}
     assert await score("check_include_exclude", look, rule(include=["a"], exclude=[])) == 0.0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["no-such-program"],
+        ["~/not-executable"],
+        ["sh", "-c", "exec sleep 9", "a long command " * 30],
+    ],
+)
+async def test_a_command_that_cannot_start_or_end_is_a_missing_result(
+    score: Callable[..., Any], desktop: FakeDesktop, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setattr(guest_server, "COMMAND_SECONDS", 0.1)
+    (desktop.home / "not-executable").write_text("#!/bin/sh\n")
+    look = {"type": "vm_command_line", "command": command}
+    assert await score("has_lines", look, rule(expected=1)) == 0.0
+    desktop.manager = None
+    with pytest.raises(WindowManagerDied):
+        await score("has_lines", look, rule(expected=1))
+
+
+async def test_a_file_that_may_not_be_read_is_a_missing_result(
+    score: Callable[..., Any], desktop: FakeDesktop
+) -> None:
+    notes = desktop.home / "notes.txt"
+    notes.write_text("done\n")
+    assert await score("compare_text_file", NOTES, GOLD) == 1.0
+    notes.chmod(0o000)
+    assert await score("compare_text_file", NOTES, GOLD) == 0.0
+    desktop.manager = None
+    with pytest.raises(WindowManagerDied):
+        await score("compare_text_file", NOTES, GOLD)
 
 
 async def test_files_come_from_the_cache_or_a_step_and_nothing_else_is_fetched(
