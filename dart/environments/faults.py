@@ -141,6 +141,16 @@ class DirtyStart(InfrastructureFault):
         super().__init__(f"{machine} is not clean before its first action: {found}")
 
 
+class MachineTaken(InfrastructureFault):
+    """Another program has reset ``machine`` during the episode, so its desktop shows another task."""
+
+    def __init__(self, machine: str) -> None:
+        super().__init__(
+            f"{machine} was reset or reverted by another program during the episode: let only one run, "
+            "evaluation or check use it at a time"
+        )
+
+
 class ApplicationDied(InfrastructureFault):
     """An application of the task died or is stopped, which a screenshot does not show."""
 

@@ -23,6 +23,7 @@ from dart.environments.faults import (
     InfrastructureFault,
     MachineDied,
     MachineHung,
+    MachineTaken,
     TaskUnsupported,
 )
 from dart.environments.osworld.environment import OSWorldEnvironment
@@ -443,6 +444,8 @@ def _remedy_of_task(error: EnvironmentFault, short: str) -> str:
             return "run the evaluators' tests: python -m benchmarks.osworld_evaluators; or update desktop-env"
         case DirtyStart():
             return RESTORES
+        case MachineTaken():
+            return "end the run, evaluation or check that uses the machine, too; then check again"
         case MachineHung():
             return "allow more time with --deadline, or give the machine more processors"
     return f"play {short} on the machine by hand: its application does not start or is not installed"

@@ -131,6 +131,7 @@ def setting_of(desktop: FakeDesktop, tmp_path: Path, transport: Any = None, chro
     return Setting(
         task_id="osworld/x/y",
         guest=Guest("vm", address, guest if chromium == 9222 else BesideABrowser(guest, chromium)),
+        owner="",
         cache=tmp_path / "cache",
         scratch=tmp_path / "scratch",
         password="p",

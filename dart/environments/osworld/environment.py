@@ -2,7 +2,7 @@
 
 A machine is used only after checks: it takes screenshots, a window manager runs, a window has the keyboard
 focus, and nothing of another episode is left on it. Each action is sent once. An action that was not
-confirmed and a screenshot that is missing are faults and never lead to a reward.
+confirmed, a screenshot that is missing and a reset by another program are faults and never lead to a reward.
 """
 
 import asyncio
@@ -27,12 +27,14 @@ from dart.environments.faults import (
     DirtyStart,
     InfrastructureFault,
     MachineNotReady,
+    MachineTaken,
     TaskUnsupported,
 )
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judgements import Judged, JudgementLog
 from dart.environments.osworld.judging import judge, refuse_unscorable
 from dart.environments.osworld.keyboard import keyboard_lines, lines_done, parts_of, program, seconds_of
+from dart.environments.osworld.machine_owner import OWNER_FILE, TAKEN
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.pool import PoolProvider
 from dart.environments.osworld.providers import (
@@ -41,7 +43,7 @@ from dart.environments.osworld.providers import (
     LocalProvider,
     Provider,
 )
-from dart.environments.osworld.readiness import GuestState, break_guest, read_guest_state
+from dart.environments.osworld.readiness import GuestState, break_guest, read_guest_state, refuse_unusable
 from dart.environments.osworld.scoring_environment import ScoringEnvironment, find_evaluators
 from dart.environments.osworld.setup_steps import Setting, refuse_unsupported, take_steps
 from dart.environments.osworld.tasks import OSWorldTask, SetupStep, load_task
@@ -144,6 +146,7 @@ class OSWorldEnvironment(Breakable):
             guest = await self._clean_machine(task, left_s)
             shutil.rmtree(self._scratch, ignore_errors=True)
             setting = self._setting(task, guest)
+            await guest.upload(OWNER_FILE, setting.owner.encode(), deadline_s=left_s())
             await self.screen_io.on_start()
             await self._await_ready(guest, left_s, retries=False)
             before = await read_guest_state(guest, deadline_s=left_s())
@@ -187,8 +190,8 @@ class OSWorldEnvironment(Breakable):
     async def evaluate(self, *, deadline_s: float) -> float:
         episode = require_episode(self._episode, "evaluate")
         async with self._operation(deadline_s) as left_s:
+            await refuse_unusable(episode.setting.guest, episode.setting.owner, deadline_s=left_s())
             await self._refuse_frozen(episode, left_s)
-            (await read_guest_state(episode.setting.guest, deadline_s=left_s())).refuse_dead()
             await take_steps(episode.task.before_checks, episode.setting, left_s)
             judgement = await judge(episode.task, episode.setting, self._scoring(), left_s)
         raw = self.screen_io.filter_score(judgement.score)
@@ -350,6 +353,7 @@ class OSWorldEnvironment(Breakable):
         return Setting(
             task_id=task.task_id,
             guest=guest,
+            owner=uuid.uuid4().hex,
             cache=cache,
             scratch=self._scratch,
             password=settings.password,
@@ -360,11 +364,13 @@ class OSWorldEnvironment(Breakable):
     # ---- an episode ----
 
     async def _act(self, episode: _Episode, action: Action, lines: list[str], left_s: LeftS) -> None:
-        """Send the lines of an action once. Raises ActionNotConfirmed unless the guest confirms all of
-        them."""
-        confirmed = 0
+        """Send the lines of an action once. Raises ActionNotConfirmed unless the guest confirms all of them,
+        or MachineTaken."""
+        guest, owner, confirmed = episode.setting.guest, episode.setting.owner, 0
         for part in parts_of(self.screen_io.filter_input(lines)):
-            ended = await episode.setting.guest.python(program(part, uuid.uuid4().hex), deadline_s=left_s())
+            ended = await guest.python(program(part, uuid.uuid4().hex, owner), deadline_s=left_s())
+            if TAKEN in ended.error:
+                raise MachineTaken(guest.name)
             done = lines_done(ended.output)
             if done is None:
                 said = (ended.error or ended.output).strip()[-200:]

@@ -23,7 +23,7 @@ from dart.environments.osworld.guest import (
     GuestResponse,
     StatusNotOk,
 )
-from dart.environments.osworld.readiness import read_guest_state
+from dart.environments.osworld.readiness import refuse_unusable
 from dart.environments.osworld.setup_steps import NOT_INSTALLED, Setting, fetched, needs_program
 from dart.environments.osworld.tasks import OSWorldTask
 
@@ -141,11 +141,12 @@ class GuestAnswers:
         return value
 
     async def _on_look(self) -> None:
-        """Raise a fault if the machine does not work, or if its browser, of which pages are read, hangs.
+        """Raise a fault if the machine does not work or has another owner, or if its browser, of which pages
+        are read, hangs.
 
         Getters take a browser that hangs for one without pages. A browser that was closed is no fault.
         """
-        (await read_guest_state(self._guest, deadline_s=self._left_s())).refuse_dead()
+        await refuse_unusable(self._guest, self._setting.owner, deadline_s=self._left_s())
         if self._browses:
             await self._guest.chromium(
                 "GET", "/json/version", deadline_s=min(BROWSER_ANSWERS_S, self._left_s())

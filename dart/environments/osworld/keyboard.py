@@ -1,7 +1,8 @@
 """Actions as pyautogui code, which the guest runs to move the mouse and press keys. Pure.
 
 The lines of one action are sent as one program, those of a long text as several. Before it does anything, a
-program creates a file whose name is its number; a program that arrives a second time finds the file and ends.
+program checks the owner of the machine (`dart.environments.osworld.machine_owner`), and creates a file whose
+name is its number; a program that arrives a second time finds the file and ends.
 The last line that a program prints is the number of executed lines.
 """
 
@@ -25,6 +26,7 @@ from dart.core.actions import (
     Type,
     Wait,
 )
+from dart.environments.osworld.machine_owner import READS_OWNER, TAKEN
 
 NOTCHES = 5
 """Wheel notches of one `Scroll`, as in UI-TARS."""
@@ -54,6 +56,9 @@ DONE_PREFIX = "dartrl carried out"
 
 PROGRAM = """
 import os, time
+{reads_owner}
+if {owner!r} not in ("", owner):
+    raise RuntimeError({taken!r})
 claims = os.path.expanduser({folder!r})
 os.makedirs(claims, exist_ok=True)
 os.close(os.open(claims + "/{number}", os.O_CREAT | os.O_EXCL))
@@ -90,10 +95,17 @@ CLAIMS = "~/.cache/dartrl-actions"
 """Folder in the guest with one empty file for each program that arrived."""
 
 
-def program(lines: Iterable[str], number: str) -> str:
-    """Return the program that executes these lines once; no other program of the machine has its
-    ``number``."""
+def program(lines: Iterable[str], number: str, owner: str = "") -> str:
+    """Return the program that executes these lines once.
+
+    number   no other program of the machine has it
+    owner    the number that the machine's owner must have; empty for any machine
+
+    With another owner the program executes nothing and ends with the error `TAKEN`."""
     return PROGRAM.format(
+        reads_owner=READS_OWNER,
+        owner=owner,
+        taken=TAKEN,
         folder=CLAIMS,
         number=number,
         lines="\n".join(f"{line}\ndone += 1" for line in lines),

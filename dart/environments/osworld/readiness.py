@@ -10,8 +10,9 @@ from importlib.resources import files
 
 import msgspec
 
-from dart.environments.faults import ApplicationDied, CallFailed, WindowManagerDied
+from dart.environments.faults import ApplicationDied, CallFailed, MachineTaken, WindowManagerDied
 from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.machine_owner import READS_OWNER
 
 MOST_FILES = 2000
 """Largest number of files of the home that are read; a guest has a few hundred."""
@@ -36,8 +37,10 @@ for folder, folders, names in os.walk(home):
         path = os.path.join(folder, name)
         if not name.startswith(".") and len(files) < {MOST_FILES} and os.path.isfile(path):
             files[os.path.relpath(path, home)] = os.path.getsize(path)
+{READS_OWNER}
 print(json.dumps({{"manager": window_manager(screen), "windows": described_windows(screen), "files": files,
-                  "active": active_id(screen), "has_focus": not isinstance(focus, int) or focus != X.NONE}}))
+                  "active": active_id(screen), "has_focus": not isinstance(focus, int) or focus != X.NONE,
+                  "owner": owner}}))
 """
 
 BREAK = {
@@ -106,6 +109,8 @@ class GuestState:
     """Whether any window has the keyboard focus."""
     files: Mapping[str, int]
     """Sizes in bytes by path relative to the home, for the home itself and `USER_FOLDERS`."""
+    owner: str
+    """The number of the reset that used the machine last (`dart.environments.osworld.machine_owner`)."""
 
     @property
     def titles(self) -> list[str]:
@@ -163,6 +168,14 @@ async def read_guest_state(guest: Guest, *, deadline_s: float) -> GuestState:
     except (ValueError, RecursionError) as error:
         said = (ended.error or ended.output).strip()[-200:]
         raise CallFailed(guest.name, "reading its windows", f"{type(error).__name__}: {said}") from error
+
+
+async def refuse_unusable(guest: Guest, owner: str, *, deadline_s: float) -> None:
+    """Raise MachineTaken when the machine has another owner, and the faults of `GuestState.refuse_dead`."""
+    state = await read_guest_state(guest, deadline_s=deadline_s)
+    if state.owner != owner:
+        raise MachineTaken(guest.name)
+    state.refuse_dead()
 
 
 async def break_guest(guest: Guest, kind: str, *, deadline_s: float) -> None:

@@ -65,6 +65,8 @@ class Setting:
 
     task_id: str
     guest: Guest
+    owner: str
+    """The number that the machine's owner has in this episode (`dart.environments.osworld.machine_owner`)."""
     cache: Path
     """Folder with the files that this task downloads, shared by all its episodes."""
     scratch: Path

@@ -34,12 +34,13 @@ from starlette.routing import Route
 
 from dart.config.machine_address import MachineAddress
 from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.keyboard import DONE_PREFIX
 from dart.environments.osworld.readiness import STATE_PROGRAM
 from dart.environments.osworld.setup_steps import Setting
 
 COMMAND_SECONDS = 120
 
-LISTS_FILES = STATE_PROGRAM[STATE_PROGRAM.index("home, files =") : STATE_PROGRAM.index("print(")]
+READS_FILES = STATE_PROGRAM[STATE_PROGRAM.index("home, files =") : STATE_PROGRAM.index("print(")]
 """The part of the genuine program that needs no X server."""
 
 
@@ -94,23 +95,24 @@ class FakeDesktop:
     def state(self) -> dict[str, Any]:
         """What the genuine program prints; its own part looks through the files, values stand for X."""
         active = next((window["id"] for window in reversed(self.windows) if window["active"]), 0)
+        files, owner = self._files_and_owner()
         return {
             "manager": self.manager,
             "windows": [
                 {key: window[key] for key in ("id", "title", "pid", "state", "kind")}
                 for window in self.windows
             ],
-            "files": self._files(),
+            "files": files,
             "active": active,
             "has_focus": self.has_focus,
+            "owner": owner,
         }
 
-    def _files(self) -> dict[str, int]:
+    def _files_and_owner(self) -> tuple[dict[str, int], str]:
         with self._as_guest():
             names: dict[str, Any] = {"os": os}
-            exec(LISTS_FILES, names)
-        found: dict[str, int] = names["files"]
-        return found
+            exec(READS_FILES, names)
+        return names["files"], names["owner"]
 
     # ---- running things ----
 
@@ -247,6 +249,7 @@ def setting_of(desktop: FakeDesktop, tmp_path: Path, address: MachineAddress = V
     return Setting(
         task_id="osworld/x/y",
         guest=Guest("vm", address, httpx2.ASGITransport(app=guest_server(desktop))),
+        owner="",
         cache=tmp_path / "cache",
         scratch=tmp_path / "scratch",
         password="p",
@@ -303,13 +306,14 @@ def guest_server(desktop: FakeDesktop) -> Starlette:
 
     async def execute(request: Request) -> Response:
         command, shell = split(await request.json())
-        times = 2 if "applied_twice" in desktop.faults and "dartrl" in str(command) else 1
+        is_action = DONE_PREFIX in str(command)
+        times = 2 if "applied_twice" in desktop.faults and is_action else 1
         try:
             for _ in range(times):
                 output, error, code = desktop.command(command, shell)
         except Exception as failure:  # whatever it is, the protocol says 500
             return JSONResponse({"status": "error", "message": str(failure)}, 500)
-        if "reply_lost" in desktop.faults and "dartrl" in str(command):
+        if "reply_lost" in desktop.faults and is_action:
             raise httpx2.ReadError("the connection was reset")
         return JSONResponse({"status": "success", "output": output, "error": error, "returncode": code})
 

@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable
+import shutil
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,6 +47,7 @@ from dart.environments.faults import (
     MachineDied,
     MachineHung,
     MachineNotReady,
+    MachineTaken,
     TaskUnsupported,
     UnknownTask,
     WindowManagerDied,
@@ -350,6 +352,85 @@ async def test_an_action_the_guest_could_not_carry_out_is_a_fault(
     provider.desktop.faults.add("python_fails")
     with pytest.raises(ActionNotConfirmed, match="No module named 'pyautogui'"):
         await environment.step(Click(1, 2), deadline_s=DEADLINE_S)
+
+
+# ---- two programs on one machine ----
+
+Call = Callable[[OSWorldEnvironment], Coroutine[Any, Any, object]]
+
+
+@pytest.fixture
+async def sharing(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[OSWorldEnvironment, OSWorldEnvironment]]:
+    """Two environments on one machine, as two programs have them; the first is reset."""
+    first, second = make("env-000", renew="keep"), make("env-001", renew="keep")
+    await reset(first, "os/report")
+    lease = MachineLease(name="vm 1", address=MachineAddress(host="vm.test"))
+
+    async def lends_the_same(*, deadline_s: float) -> MachineLease:
+        return lease
+
+    monkeypatch.setattr(provider, "acquire", lends_the_same)
+    yield first, second
+    for one in (first, second):
+        await one.close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda first: first.step(Click(1, 2), deadline_s=DEADLINE_S),
+        lambda first: first.evaluate(deadline_s=DEADLINE_S),
+    ],
+)
+async def test_an_episode_ends_in_a_fault_and_does_nothing_once_another_program_reset_its_machine(
+    sharing: tuple[OSWorldEnvironment, OSWorldEnvironment], provider: FakeProvider, call: Call
+) -> None:
+    first, second = sharing
+    await reset(second, "os/report")
+    (provider.desktop.home / "report.txt").write_text("done")
+    with pytest.raises(MachineTaken, match="vm 1 was reset or reverted by another program"):
+        await call(first)
+    assert provider.desktop.done == []
+    await second.step(Click(3, 4), deadline_s=DEADLINE_S)
+    assert await second.evaluate(deadline_s=DEADLINE_S) == 1.0
+
+
+async def test_an_episode_ends_in_a_fault_when_another_program_resets_its_machine_during_its_evaluation(
+    sharing: tuple[OSWorldEnvironment, OSWorldEnvironment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = sharing
+    file = Guest.file
+
+    async def reset_before(self: Guest, path: str, *, deadline_s: float) -> bytes | None:
+        monkeypatch.setattr(Guest, "file", file)
+        await reset(second, "os/report")
+        return await file(self, path, deadline_s=deadline_s)
+
+    monkeypatch.setattr(Guest, "file", reset_before)
+    with pytest.raises(MachineTaken):
+        await first.evaluate(deadline_s=DEADLINE_S)
+
+
+async def test_an_episode_ends_in_a_fault_when_another_program_has_just_reverted_its_machine(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    await reset(environment)
+    await provider.revert("os", deadline_s=DEADLINE_S)
+    with pytest.raises(MachineTaken):
+        await environment.evaluate(deadline_s=DEADLINE_S)
+
+
+async def test_a_policy_that_empties_the_cache_of_its_home_goes_on(
+    environment: OSWorldEnvironment, provider: FakeProvider
+) -> None:
+    await reset(environment)
+    for x in (1, 2):
+        await environment.step(Click(x, x), deadline_s=DEADLINE_S)
+        shutil.rmtree(provider.desktop.home / ".cache")
+    assert provider.desktop.done == ["click(1, 1)", "click(2, 2)"]
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
 
 
 # ---- evaluation ----

@@ -42,6 +42,7 @@ def setting(desktop: FakeDesktop, tmp_path: Path) -> Setting:
     return Setting(
         task_id="osworld/x/y",
         guest=Guest("vm", MachineAddress(host="vm.test"), httpx2.ASGITransport(app=guest_server(desktop))),
+        owner="",
         cache=tmp_path / "cache" / "y",
         scratch=tmp_path / "scratch",
         password="p",
