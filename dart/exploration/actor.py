@@ -12,6 +12,7 @@ On restart its first request ends the lease of the dead incarnation; unreported 
 
 import random
 import shutil
+from functools import cached_property
 
 from actors.actor import Actor
 from actors.future import Future
@@ -27,7 +28,8 @@ from dart.environments.protocol import Environment
 from dart.exploration.explorer import Explorer
 from dart.exploration.model_prior import ModelPrior
 from dart.exploration.run_access import ActorRunAccess, OwnerAway
-from dart.store.patience import AT_START
+from dart.store.errors import StoreBusy
+from dart.store.patience import AT_START, IN_HANDLER
 from dart.store.reader import StoreReader
 
 OVER_POLL_S = 1.0
@@ -88,6 +90,10 @@ class ExplorerActor(Actor):
             if self._faults_in_row >= MAX_FAULTS_IN_ROW:
                 raise
             return
+        except StoreBusy as busy:
+            self._explorer.forget_screen()  # it may show what an action led to that was not reported
+            self.log.warning("record_busy", reason=str(busy))
+            reply = m.NoWorkYet(retry_after_s=OVER_POLL_S, reason=str(busy))
         if reply is None:
             self._faults_in_row = 0
             self.used()
@@ -102,9 +108,16 @@ class ExploringEnvironmentActor(EnvironmentActor):
 
     def on_start(self) -> None:
         super().on_start()
-        reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
-        self._explorer = explorer_of(self, self.config, self.environment, reader)
         self._rests_until_s = 0.0
+
+    @cached_property
+    def _explorer(self) -> Explorer:
+        """The explorer. It opens the record when it is first used, so the environment starts without it.
+
+        Raises StoreBusy.
+        """
+        reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), IN_HANDLER))
+        return explorer_of(self, self.config, self.environment, reader)
 
     async def idle(self, reply: m.NoWorkYet) -> None:
         """Explore under one lease: the way to its screen, then about `exploration.lease_actions` actions.
@@ -114,12 +127,12 @@ class ExploringEnvironmentActor(EnvironmentActor):
         if reply.is_held or self.clock.monotonic_s() < self._rests_until_s or self.is_stopping:
             await super().idle(reply)
             return
-        self._explorer.forget_screen()  # an episode may have been played since the last lease
         had_screen, self._has_screen = self._has_screen, False  # a reset closes it, and a fault leaves none
         try:
+            self._explorer.forget_screen()  # an episode may have been played since the last lease
             found = await self._explorer.explore(lambda: self.is_stopping)
             self._has_screen = found is None or had_screen
-        except (EnvironmentFault, OwnerAway) as error:  # a broken environment shows at the next episode
+        except (EnvironmentFault, OwnerAway, StoreBusy) as error:  # the next episode shows what is broken
             self.log.warning("exploration_fault", detail=str(error))
             found = reply
         finally:

@@ -2,11 +2,15 @@
 
 Receives   ExploreRequest, ExploredReport, GiveBackLease (explorers)
 Asks       the store for every change
-Dies when  the record contradicts what it knows about the record
+Dies when  the record contradicts what it knows about the record; while the record is busy, it answers
+           NoWorkYet
 On restart it reads the graph and the leases from the record. Leases stay valid; an explorer repeats a report
            that the dead owner did not answer, and the report is recorded once
 Ends       normally when everything is explored, if its args have `ends_run` (`dartrl explore`)
 """
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from actors.actor import Actor, Sender, receives
 from actors.errors import AskError, MailboxFull
@@ -27,10 +31,19 @@ from dart.exploration.planning import (
 )
 from dart.exploration.reports import record_of_report
 from dart.store.client import WRITE_DEADLINE_S, result_of
+from dart.store.errors import StoreBusy
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
 
+T = TypeVar("T")
+
 OVERDUE_CHECK_S = 5.0
+
+BUSY_REST_S = 1.0
+"""Time in seconds for which a record that was busy is not read again.
+
+A read of a busy record takes up to 7 s. The requests that came meanwhile are answered without one, because so
+many reads in a row would last longer than the hang deadline."""
 
 ENDS_AFTER_S = 1.0
 """Time in seconds from the end of the exploration to that of the actor; explorers can ask meanwhile."""
@@ -61,7 +74,8 @@ class ExplorationActor(Actor):
         }
         self._finished: dict[str, str] = {}
         self._lock = Lock()
-        self.every(OVERDUE_CHECK_S, lambda: self.run(self._end_overdue()))
+        self._rests_until_s = 0.0
+        self.every(OVERDUE_CHECK_S, lambda: self.run(self._with_record(self._end_overdue)))
 
     # ---- explorers ----
 
@@ -71,24 +85,26 @@ class ExplorationActor(Actor):
     ) -> m.ExplorationLease | m.NoWorkYet | m.ExplorationOver:
         """Lease a screen of the first task that has a free screen to explore, and return the lease.
 
-        Returns NoWorkYet if other explorers hold all screens that are left, or if the store takes no writes
-        now. Returns ExplorationOver if all tasks are explored.
+        Returns NoWorkYet if other explorers hold all screens that are left, or if the record is busy or takes
+        no writes now. Returns ExplorationOver if all tasks are explored.
         """
-        async with self._lock:
-            held = [one for one in self._reader.held_leases() if one.explorer != call.explorer]
-            waits = False
-            for task_id in self._followers:
-                if task_id in self._finished:
-                    continue
-                at = call.at if (call.task_id, call.seed) == (task_id, self._settings.seed) else None
-                found = self._next(task_id, at, held)
-                if isinstance(found, AllExplored):
-                    self._finish(task_id, found.reason)
-                    continue
-                if isinstance(found, Waiting):
-                    waits = True
-                    continue
-                return await self._lease(call, task_id, found)
+        return await self._with_record(lambda: self._assign(call))
+
+    async def _assign(self, call: m.ExploreRequest) -> m.ExplorationLease | m.NoWorkYet | m.ExplorationOver:
+        held = [one for one in self._reader.held_leases() if one.explorer != call.explorer]
+        waits = False
+        for task_id in self._followers:
+            if task_id in self._finished:
+                continue
+            at = call.at if (call.task_id, call.seed) == (task_id, self._settings.seed) else None
+            found = self._next(task_id, at, held)
+            if isinstance(found, AllExplored):
+                self._finish(task_id, found.reason)
+                continue
+            if isinstance(found, Waiting):
+                waits = True
+                continue
+            return await self._lease(call, task_id, found)
         return self._wait("other explorers hold every screen that is left") if waits else self._over(held)
 
     def _next(
@@ -136,22 +152,25 @@ class ExplorationActor(Actor):
     async def record(self, call: m.ExploredReport, sender: Sender) -> m.ExploredReply | m.NoWorkYet:
         """Find the node of a reported screen, and record the action that led there.
 
-        Returns a fenced reply if the lease has ended, and NoWorkYet if the store takes no writes now.
+        Returns a fenced reply if the lease has ended, and NoWorkYet if the record is busy or takes no writes
+        now. The explorer then repeats the report, which is recorded once.
         """
-        async with self._lock:
-            lease = next((one for one in self._reader.held_leases() if one.fence == call.fence), None)
-            if lease is None:
-                return _fenced()
-            follower = self._followers[lease.task_id]
-            follower.follow()
-            try:
-                verdict = await self._write(
-                    record_of_report(call, follower.graph, lease, self._deadline_unix_s())
-                )
-            except NotWritten as why:
-                return self._wait(str(why))
-            follower.follow()
-            return self._reply(verdict)
+        return await self._with_record(lambda: self._record(call))
+
+    async def _record(self, call: m.ExploredReport) -> m.ExploredReply | m.NoWorkYet:
+        lease = next((one for one in self._reader.held_leases() if one.fence == call.fence), None)
+        if lease is None:
+            return _fenced()
+        follower = self._followers[lease.task_id]
+        follower.follow()
+        try:
+            verdict = await self._write(
+                record_of_report(call, follower.graph, lease, self._deadline_unix_s())
+            )
+        except NotWritten as why:
+            return self._wait(str(why))
+        follower.follow()
+        return self._reply(verdict)
 
     def _reply(self, verdict: StepVerdict) -> m.ExploredReply:
         step = verdict.step
@@ -194,15 +213,28 @@ class ExplorationActor(Actor):
         reasons = "; ".join(f"{task_id}: {reason}" for task_id, reason in self._finished.items())
         return m.ExplorationOver(reason=reasons)
 
+    # ---- a busy record ----
+
+    async def _with_record(self, work: Callable[[], Awaitable[T]]) -> T | m.NoWorkYet:
+        """Return the result of `work`, which reads the record, or NoWorkYet if the record is busy."""
+        async with self._lock:
+            if self.clock.monotonic_s() < self._rests_until_s:
+                return self._wait("the record is busy")
+            try:
+                return await work()
+            except StoreBusy as busy:
+                self.log.warning("record_busy", reason=str(busy))
+                self._rests_until_s = self.clock.monotonic_s() + BUSY_REST_S
+                return self._wait(str(busy))
+
     # ---- writing ----
 
     async def _end_overdue(self) -> None:
-        async with self._lock:
-            now_s = self.clock.unix_s()
-            for lease in self._reader.held_leases():
-                if lease.deadline_unix_s < now_s:
-                    self.log.warning("lease_expired", explorer=lease.explorer, screen=lease.screen_id)
-                    await self._end(lease.fence, LeaseEnd.EXPIRED)
+        now_s = self.clock.unix_s()
+        for lease in self._reader.held_leases():
+            if lease.deadline_unix_s < now_s:
+                self.log.warning("lease_expired", explorer=lease.explorer, screen=lease.screen_id)
+                await self._end(lease.fence, LeaseEnd.EXPIRED)
 
     async def _end(self, fence: int, why: LeaseEnd) -> None:
         """End a lease in the record.

@@ -28,12 +28,13 @@ from dart.exploration.follower import GraphFollower
 from dart.exploration.graph import Graph
 from dart.exploration.memory_q import PRIOR
 from dart.exploration.model_prior import INSTRUCTION
-from dart.exploration.owner import ExplorationActor
+from dart.exploration.owner import OVERDUE_CHECK_S, ExplorationActor
 from dart.exploration.prior_context import TRIED_HEAD, UNTRIED_HEAD
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.load import load
 from dart.policy.placement import ModelPlacement
 from dart.store.actor import StoreActor
+from dart.store.errors import StoreBusy
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import run_blobs
 from dart.store.store import Store
@@ -356,6 +357,101 @@ def test_a_lease_without_reports_expires(make: Callable[..., System]) -> None:
     assert system.held() == ["explorer-009"]
     system.bench.advance(8.0)
     assert system.held() == []
+
+
+def is_busy(*_: Any, **__: Any) -> Any:
+    """A read of a record whose server does not answer."""
+    raise StoreBusy("the server does not answer")
+
+
+def test_the_owner_of_a_busy_record_lives_and_asks_for_patience(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = make()
+    report = start_shown(leased(system), screen("home"))
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreReader, "held_leases", is_busy)
+        assert isinstance(answered(system, report), m.NoWorkYet)
+        system.bench.advance(OVERDUE_CHECK_S + 1.0)
+        assert isinstance(leased(system, explorer="explorer-010"), m.NoWorkYet)
+    system.bench.advance(OVERDUE_CHECK_S + 1.0)
+    assert answered(system, report).holds
+
+
+def test_a_report_that_was_recorded_before_the_record_was_busy_is_recorded_once(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = make()
+    report = start_shown(leased(system), screen("home"))
+    reads: list[int] = []
+    follow = GraphFollower.follow
+
+    def busy_after_the_first(follower: GraphFollower) -> Any:
+        reads.append(1)
+        return follow(follower) if len(reads) == 1 else is_busy()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GraphFollower, "follow", busy_after_the_first)
+        assert isinstance(answered(system, report), m.NoWorkYet)
+    assert len(system.graph().steps) == 1
+    system.bench.advance(2.0)
+    assert answered(system, report).holds
+    assert len(system.graph().steps) == 1
+
+
+def test_requests_that_came_during_the_read_of_a_busy_record_are_answered_without_another_read(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = make()
+    reads: list[int] = []
+
+    def busy(_: StoreReader) -> Any:
+        reads.append(1)
+        is_busy()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreReader, "held_leases", busy)
+        replies = [leased(system, explorer=f"explorer-{number:03d}") for number in range(16)]
+    assert {type(one) for one in replies} == {m.NoWorkYet}
+    assert len(reads) == 1
+
+
+def test_an_explorer_outlives_a_busy_record_and_completes_its_site(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = make()
+    reads: list[int] = []
+    read = StoreReader.explored_steps
+
+    def busy_for_a_while(*arguments: Any) -> Any:
+        reads.append(1)
+        return is_busy() if 10 <= len(reads) < 20 else read(*arguments)
+
+    monkeypatch.setattr(StoreReader, "explored_steps", busy_for_a_while)
+    system.start_explorers("explorer-000")
+    explorer: Any = system.bench.actor("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert len(reads) > 20
+    assert system.bench.actor("explorer-000") is explorer
+    assert {node.screen.title for node in system.graph().nodes.values()} == set(PAGES)
+
+
+def test_an_idle_environment_outlives_a_busy_record_and_then_explores(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = make(enabled=True, lease_actions=3)
+    system.bench.start(Curator, "curator")
+    curator: Any = system.bench.actor("curator")
+    with monkeypatch.context() as patch:
+        patch.setattr(exploration_module, "StoreReader", is_busy)
+        system.start_explorers("env-000", actor=ExploringEnvironmentActor)
+        system.until(lambda: curator.asked["env-000"] > 3)
+    system.until(lambda: len(system.graph().nodes) > 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreReader, "explored_steps", is_busy)
+        asked = curator.asked["env-000"]
+        system.until(lambda: curator.asked["env-000"] > asked + 3)
+    system.until(lambda: len(system.graph().nodes) == len(PAGES))
 
 
 def test_a_site_that_does_not_answer_ends_the_exploration_with_an_empty_graph(
