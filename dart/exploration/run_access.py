@@ -26,7 +26,7 @@ ASK_DEADLINE_S = 30.0
 answers one explorer after the other."""
 
 REPORT_PATIENCE_S = 120.0
-"""Time in seconds for which a report is repeated while the owner or the store does not answer."""
+"""Time in seconds for which a report is repeated while the owner does not answer."""
 
 RETRY_S = 0.5
 
@@ -65,19 +65,20 @@ class ActorRunAccess:
     async def report(self, report: m.ExploredReport) -> m.ExploredReply:
         """Send a report to the owner, again and again until it is recorded, and return the reply.
 
-        Raises OwnerAway if this takes longer than `REPORT_PATIENCE_S`.
+        Raises OwnerAway after `REPORT_PATIENCE_S` without an answer; NoWorkYet counts as an answer.
         """
         gives_up_s = self._actor.clock.monotonic_s() + REPORT_PATIENCE_S
         while True:
             try:
                 reply = await self._actor.ask(OWNER, report, deadline_s=ASK_DEADLINE_S)
+                gives_up_s = self._actor.clock.monotonic_s() + REPORT_PATIENCE_S
             except (AskError, MailboxFull) as error:
                 reply = m.NoWorkYet(retry_after_s=RETRY_S, reason=str(error))
             if isinstance(reply, m.ExploredReply):
                 return reply
             if self._actor.clock.monotonic_s() >= gives_up_s:
                 raise OwnerAway(
-                    "the owner of the exploration graph recorded no report within "
+                    "the owner of the exploration graph did not answer for "
                     f"{REPORT_PATIENCE_S:g} s: {reply.reason}"
                 )
             await self._actor.sleep(reply.retry_after_s)
