@@ -67,16 +67,17 @@ class GroundingSample:
 # ---- reading ----
 
 
-def read_screenspot(path: Path, images: Path | None = None) -> list[GroundingSample]:
+def read_screenspot(path: Path, images: Path | None = None, *, whole: bool = True) -> list[GroundingSample]:
     """Read all samples of an annotation file, or of all annotation files of a folder, in the files' order.
 
     images   folder of the screenshots; None: the first folder of IMAGE_FOLDERS, beside the annotations or one
              folder up, that has the screenshot
+    whole    whether every screenshot is read to its end and checked; else only its size is read
 
     Raises GroundingDataError: no annotations, an empty set, a missing or unreadable screenshot, a box outside
     of its screenshot, an entry without a required key.
     """
-    samples = [sample for file in _annotation_files(path) for sample in _samples(file, images)]
+    samples = [sample for file in _annotation_files(path) for sample in _samples(file, images, whole)]
     if not samples:
         raise GroundingDataError(f"{path} has no samples: its annotations are empty lists; build it again")
     return samples
@@ -95,7 +96,7 @@ def _annotation_files(path: Path) -> list[Path]:
     return files
 
 
-def _samples(file: Path, images: Path | None) -> Iterator[GroundingSample]:
+def _samples(file: Path, images: Path | None, whole: bool) -> Iterator[GroundingSample]:
     try:
         entries = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -105,7 +106,7 @@ def _samples(file: Path, images: Path | None) -> Iterator[GroundingSample]:
             f"{file}: expected a list of objects, as ScreenSpot's annotations are, got "
             f"{type(entries).__name__}; name the annotation file itself"
         )
-    reader = _FileReader(file, images)
+    reader = _FileReader(file, images, whole)
     for number, entry in enumerate(entries):
         yield reader.sample(number, entry)
 
@@ -113,8 +114,9 @@ def _samples(file: Path, images: Path | None) -> Iterator[GroundingSample]:
 class _FileReader:
     """Turns the entries of one annotation file into samples."""
 
-    def __init__(self, file: Path, images: Path | None) -> None:
+    def __init__(self, file: Path, images: Path | None, whole: bool) -> None:
         self._file = file
+        self._size_of = _checked_size if whole else _image_size
         self._folders = [images] if images else _image_folders(file)
         self._sizes: dict[Path, tuple[int, int]] = {}
 
@@ -165,7 +167,7 @@ class _FileReader:
         """Return width and height of a screenshot."""
         if image not in self._sizes:
             try:
-                self._sizes[image] = _image_size(image)
+                self._sizes[image] = self._size_of(image)
             except (OSError, SyntaxError, ValueError) as error:
                 problem = f"the screenshot {image} cannot be read: {error}; fetch it again"
                 raise self._refusal(number, problem) from error
@@ -225,6 +227,15 @@ def _image_folders(file: Path) -> list[Path]:
 
 
 def _image_size(image: Path) -> tuple[int, int]:
+    """Return width and height of a screenshot from the beginning of its file.
+
+    Raises OSError, SyntaxError or ValueError for a file that does not begin as a picture.
+    """
+    with opened_picture(image) as picture:
+        return picture.size
+
+
+def _checked_size(image: Path) -> tuple[int, int]:
     """Return width and height of a screenshot.
 
     The whole file is read, so that a damaged screenshot is an error now, and not in the middle of a job. A

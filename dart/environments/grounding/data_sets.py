@@ -44,22 +44,24 @@ def task_id(path: Path) -> str:
     return PREFIX + (path.stem if path.suffix == ".json" else path.absolute().name)
 
 
-def load_data_set(path: Path, held_out_share: float) -> DataSet:
+def load_data_set(path: Path, held_out_share: float, *, whole: bool = True) -> DataSet:
     """Read a data set and split it.
 
     A folder with the folders `train` and `held-out` is split already; training samples on held-out
     screenshots are left out. Any other data set is split by screenshot.
 
     held_out_share   share of the screenshots that is held out, for a data set without a split of its own
+    whole            whether every screenshot is read to its end and checked (`read_screenspot`)
 
     Raises GroundingDataError when the data cannot be read (see `read_screenspot`) or a part has no sample.
     """
     if (path / TRAIN).is_dir() and (path / HELD_OUT).is_dir():
-        held_out = read_screenspot(path / HELD_OUT)
+        held_out = read_screenspot(path / HELD_OUT, whole=whole)
         images = {sample.image.name for sample in held_out}
-        train = [sample for sample in read_screenspot(path / TRAIN) if sample.image.name not in images]
+        found = read_screenspot(path / TRAIN, whole=whole)
+        train = [sample for sample in found if sample.image.name not in images]
     else:
-        train, held_out = split_by_image(read_screenspot(path), held_out_share)
+        train, held_out = split_by_image(read_screenspot(path, whole=whole), held_out_share)
     for side, samples in ((TRAIN, train), (HELD_OUT, held_out)):
         if not samples:
             raise GroundingDataError(

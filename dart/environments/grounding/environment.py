@@ -107,7 +107,13 @@ def _png_of(image: Path) -> bytes:
 
 
 def make(config: Config, name: str, paths: RunPaths) -> GroundingEnvironment:
-    """Create the environment of an actor (`dart.config.environment_kinds`). Raises GroundingDataError."""
+    """Create the environment of an actor (`dart.config.environment_kinds`). Raises GroundingDataError.
+
+    Screenshots are not read to their end here, because every environment of a run would read all of them: the
+    checks before a run do that, and `reset` checks the one that it shows.
+    """
     settings = config.environments.grounding
-    data = {task_id(path): load_data_set(path, settings.held_out_share) for path in settings.data}
+    data = {
+        task_id(path): load_data_set(path, settings.held_out_share, whole=False) for path in settings.data
+    }
     return GroundingEnvironment(data, settings.reward)

@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from dart.config.config import Config, ConfigError, load_config
+from dart.core import screenspot
 from dart.core.boxes import Box
+from dart.core.run_directory import RunPaths
 from dart.core.screenspot import GroundingDataError, GroundingSample, split_by_image, write_screenspot
 from dart.core.seeds import HELD_OUT_SEEDS, MODEL_CARD_SEEDS, TRAINING_SEEDS
 from dart.environments.grounding.data_sets import load_data_set
+from dart.environments.grounding.environment import make
 from dart.preflight.requirements import missing_browser
 from tests.unit.grounding.samples import samples
 
@@ -102,9 +105,32 @@ def test_an_unknown_key_or_reward_is_one_error(word: str) -> None:
     assert len(refused.value.problems) == 1
 
 
-def checked(folder: Path, *words: str) -> list[str]:
+def config_of(folder: Path, *words: str) -> Config:
     data = f'environments.grounding.data=["{folder}"]'
-    return list(missing_browser(config_for(f'tasks.train=["grounding/{folder.name}"]', data, *words)))
+    return config_for(f'tasks.train=["grounding/{folder.name}"]', data, *words)
+
+
+def checked(folder: Path, *words: str) -> list[str]:
+    return list(missing_browser(config_of(folder, *words)))
+
+
+@pytest.mark.parametrize("is_split", [True, False])
+def test_only_the_checks_before_a_run_read_every_screenshot_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_split: bool
+) -> None:
+    if is_split:
+        written(tmp_path / "pages" / "train", range(10, 60, 10))
+        written(tmp_path / "pages" / "held-out", range(60, 80, 10))
+    else:
+        written(tmp_path / "pages", range(10, 110, 10))
+
+    def damaged(png: bytes) -> tuple[int, int]:
+        raise ValueError("it is damaged")
+
+    monkeypatch.setattr(screenspot, "whole_png_size", damaged)
+    make(config_of(tmp_path / "pages"), "env-000", RunPaths(tmp_path / "run"))
+    (message,) = checked(tmp_path / "pages")
+    assert "cannot be read: it is damaged" in message
 
 
 def test_a_sound_data_set_has_no_problem_and_one_without_enough_held_out_samples_has(tmp_path: Path) -> None:
