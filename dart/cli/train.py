@@ -113,7 +113,10 @@ def pretrain(
     ] = "bins",
     demonstrations: Annotated[
         Path | None,
-        typer.Option(help="Folder with data made before. Default: oracles play new data in a browser."),
+        typer.Option(
+            help="Folder with data made before. Default: `demonstrations` in the folder of --out. Oracles "
+            "play new data in a browser unless an earlier try has left it there."
+        ),
     ] = None,
 ) -> None:
     """Train a small base policy, such as that of `dartrl train laptop`, by imitation of scripted solutions.
@@ -129,6 +132,7 @@ def pretrain(
     if (out / "config.json").exists():
         end(f"{out} holds a checkpoint already; choose another folder with --out", ExitCode.CANNOT_CREATE)
     from dart.config.config import Config
+    from dart.environments.faults import InfrastructureFault
     from dart.preflight.requirements import missing_browser, missing_packages, require_installation
 
     require_installation(Config(), checks=(missing_packages, missing_browser))
@@ -139,4 +143,9 @@ def pretrain(
         job.PretrainConfig(episodes=named, coordinates=coordinates) if named else job.laptop_base(coordinates)
     )
     config = replace(recipe, seed=seed, updates=updates or recipe.updates)
-    job.main_job(config, out, demonstrations, say)
+    try:
+        job.main_job(config, out, demonstrations, say)
+    except InfrastructureFault as fault:
+        is_trained = (out / "config.json").exists()
+        remedy = "the checkpoint only lacks its README.md" if is_trained else "repeat the command"
+        end(f"an environment failed twice in one episode: {fault}; {remedy}", ExitCode.TEMPORARY)

@@ -6,9 +6,7 @@ them.
 """
 
 import asyncio
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +14,7 @@ import torch
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.core.seeds import MODEL_CARD_SEEDS
 from dart.core.types import SUCCESS_ABOVE
+from dart.environments.browser.in_parallel import in_parallel
 from dart.environments.protocol import Environment
 from dart.imitation.oracle_kinds import oracle_kind_of
 from dart.policy.codec import PromptCodec
@@ -105,22 +104,16 @@ async def play_held_out(
     Returns the rewards of the episodes of each task, by task id.
     """
     seeds = MODEL_CARD_SEEDS[: config.held_out_episodes]
-    jobs = iter([(task, seed) for seed in seeds for task in config.measured])
+    episodes = [(task, seed) for seed in seeds for task in config.measured]
     rewards: dict[str, list[float]] = {task: [] for task in config.measured}
     make = oracle_kind_of(config.measured).make
     player = HeldOutPlayer(model, codec, config.step_cap, temperature)
 
-    async def play_jobs(environment: Environment) -> None:
-        try:
-            for task_id, seed in jobs:
-                rewards[task_id].append(await player.play(environment, task_id, seed))
-        finally:
-            await environment.close()
+    async def played(environment: Environment, task_id: str, seed: int) -> tuple[str, float]:
+        return task_id, await player.play(environment, task_id, seed)
 
-    with tempfile.TemporaryDirectory(prefix="dartrl-evaluation-") as scratch:
-        async with asyncio.TaskGroup() as group:
-            for number in range(config.environments):
-                group.create_task(play_jobs(make(Path(scratch) / str(number))))
+    async for task_id, reward in in_parallel(make, played, episodes, config.environments):
+        rewards[task_id].append(reward)
     return rewards
 
 

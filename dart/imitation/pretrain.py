@@ -7,6 +7,7 @@ sometimes. docs/decisions/0034-base-policy-of-other-tasks.md has the reasons and
 """
 
 import asyncio
+import shutil
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -144,13 +145,17 @@ def main_job(
 ) -> None:
     """Make a base policy: train it, write it to the folder `out`, and measure it for its model card.
 
-    demonstrations   folder of data that `collect_data` made before; None: `out/demonstrations`, made now
+    demonstrations   folder of data that `collect_data` made before; None: `out/demonstrations`, which is made
+                     now unless an earlier call has made it
     report           called with each line of progress
 
-    Raises UsageError if the tasks are not of one kind of environment with oracles.
+    Raises UsageError if the tasks are not of one kind of environment with oracles, and InfrastructureFault if
+    an environment fails twice in one episode.
     """
     folder = demonstrations if demonstrations is not None else out / "demonstrations"
-    if demonstrations is None:
+    if folder.exists():
+        report(f"using the data in {folder}")
+    elif demonstrations is None:
         collect_data(config, folder, report)
     model, tokenizer = pretrain(config, folder, report)
     save_policy(model, tokenizer, out)
@@ -170,17 +175,22 @@ def main_job(
 def collect_data(config: PretrainConfig, folder: Path, report: Report) -> None:
     """Let oracles play the demonstrations that a configuration asks for, and read its pages, into a folder.
 
-    Raises UsageError if the tasks are not of one kind of environments with oracles
+    The folder gets its name when it is complete; an incomplete one of an earlier call is removed.
+
+    Raises UsageError if the tasks are not of one kind of environments with oracles, and InfrastructureFault.
     """
     kind = oracle_kind_of([task for task, _ in config.episodes])
-    folder.mkdir(parents=True)
+    new = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
     for count in sorted({count for _, count in config.episodes}):
         tasks = [task for task, wanted in config.episodes if wanted == count]
         report(f"collecting {count} episodes of each of {len(tasks)} tasks")
-        collect(kind, tasks, count, folder, environments=config.environments)
+        collect(kind, tasks, count, new, environments=config.environments)
     if config.pages:
         report(f"reading {config.pages} pages of {len(config.page_tasks)} tasks")
-        collect_pages(config.page_tasks, config.pages, "train", folder / PAGES, config.environments)
+        collect_pages(config.page_tasks, config.pages, "train", new / PAGES, config.environments)
+    new.rename(folder)
 
 
 def pretrain(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from dart.environments.faults import InfrastructureFault
 from dart.environments.protocol import Environment
 
 EnvironmentT = TypeVar("EnvironmentT", bound=Environment)
@@ -24,22 +25,32 @@ async def in_parallel(
     work           called with an environment, a task id and a seed
     environments   number of environments that work at the same time
 
-    An exception in ``work`` cancels all other work.
+    After an `InfrastructureFault`, ``work`` is called once more for the episode, because a reset repairs the
+    environment. A second fault, and any other exception, cancels all other work and is raised.
     """
     waiting = iter(episodes)
     done: asyncio.Queue[T] = asyncio.Queue(maxsize=environments)
+
+    async def tried(environment: EnvironmentT, task_id: str, seed: int) -> T:
+        try:
+            return await work(environment, task_id, seed)
+        except InfrastructureFault:
+            return await work(environment, task_id, seed)
 
     async def worker(scratch_dir: Path) -> None:
         environment = make(scratch_dir)
         try:
             for task_id, seed in waiting:
-                await done.put(await work(environment, task_id, seed))
+                await done.put(await tried(environment, task_id, seed))
         finally:
             await environment.close()
 
-    with tempfile.TemporaryDirectory(prefix="dartrl-episodes-") as scratch:
-        async with asyncio.TaskGroup() as group:
-            for number in range(environments):
-                group.create_task(worker(Path(scratch) / str(number)))
-            for _ in episodes:
-                yield await done.get()
+    try:
+        with tempfile.TemporaryDirectory(prefix="dartrl-episodes-") as scratch:
+            async with asyncio.TaskGroup() as group:
+                for number in range(environments):
+                    group.create_task(worker(Path(scratch) / str(number)))
+                for _ in episodes:
+                    yield await done.get()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
