@@ -82,6 +82,6 @@ def _teach(base: Path, folder: Path, lessons: Iterable[tuple[int, str]], updates
             )
         )
     config = ImitationConfig(updates=updates, batch=6, lr=3e-3, warmup_updates=5)
-    imitate(policy, steps, screens, config, report=lambda _: None)
+    imitate(policy, steps, screens.__getitem__, config, report=lambda _: None)
     folder.mkdir()
     policy.save(folder)

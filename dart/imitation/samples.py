@@ -63,7 +63,12 @@ def steps_by_task(
 def screens_of(steps: Iterable[Step], folder: Path, codec: Codec) -> dict[str, Screen]:
     """Read the screenshots of these steps from a folder of demonstrations; return them decoded, by sha256."""
     names = sorted({name for step in steps for name in screenshots_of(step)})
-    return {name: codec.screen(name, screenshot_path(folder, name).read_bytes()) for name in names}
+    return {name: screen_of(name, folder, codec) for name in names}
+
+
+def screen_of(sha256: str, folder: Path, codec: Codec) -> Screen:
+    """Read a screenshot from a folder of demonstrations; return it decoded."""
+    return codec.screen(sha256, screenshot_path(folder, sha256).read_bytes())
 
 
 def batches(

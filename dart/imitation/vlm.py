@@ -8,20 +8,22 @@ POLICY OUT` writes a checkpoint to start a run from.
 import argparse
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
 
 from dart.config.sections import ContextSettings
 from dart.core.types import Step
-from dart.imitation.samples import screens_of
+from dart.grounding.data import IMAGES_HELD
+from dart.imitation.samples import screen_of
 from dart.policy.base import Policy
 from dart.policy.load import load
 from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
-from dart.policy.protocols import Screen
+from dart.policy.protocols import Screen, screenshots_of
 from dart.training.demonstration_format import BadDemonstrations
 from dart.training.demonstration_import import read_demonstrations
 from dart.training.loss import sequence_mean_token_mean
@@ -44,14 +46,14 @@ class ImitationConfig:
 def imitate(
     policy: Policy,
     steps: Sequence[Step],
-    screens: Mapping[str, Screen],
+    screen: Callable[[str], Screen],
     config: ImitationConfig,
     report: Report = print,
 ) -> float:
     """Train a policy on the answers of these steps. Returns the loss of the last update, in nats per token.
 
-    screens   every screenshot of the steps, by sha256
-    report    called with each line of progress
+    screen   returns a screenshot of the steps by its sha256; called for those of one batch at a time
+    report   called with each line of progress
 
     Raises FloatingPointError when a gradient is not finite.
     """
@@ -61,6 +63,7 @@ def imitate(
 
     def add_gradient() -> str:
         batch = draw.sample(list(steps), min(config.batch, len(steps)))
+        screens = {name: screen(name) for step in batch for name in screenshots_of(step)}
         scores = policy.score(sorted(batch, key=policy.sort_key), screens, 1.0)
         loss = -sequence_mean_token_mean(scores.logprobs, scores.mask)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -97,9 +100,9 @@ def imitate_folder(
         read_demonstrations(folder, policy.codec), key=lambda one: (one.task_id, one.seed)
     )
     steps = [step for one in demonstrations for step in one.steps]
-    screens = screens_of(steps, folder, policy.codec)
+    screen = lru_cache(IMAGES_HELD)(partial(screen_of, folder=folder, codec=policy.codec))
     report(f"imitating {len(steps)} steps of {len(demonstrations)} episodes")
-    loss = imitate(policy, steps, screens, config, report)
+    loss = imitate(policy, steps, screen, config, report)
     out.mkdir(parents=True)
     policy.save(out)
     return loss

@@ -3,18 +3,27 @@
 import hashlib
 import io
 import json
+import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageDraw
 
-from dart.core.types import GenerateRequest
+from dart.core.types import GenerateRequest, Step
 from dart.imitation import vlm
 from dart.imitation.vlm import ImitationConfig, imitate_folder
 from dart.inference.transformers_engine import TransformersEngine
+from dart.policy.coordinates import CoordinateFrame
 from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec
+from dart.policy.protocols import Screen
 from dart.store.blobs import FolderBlobs
+from dart.testing.trajectories import step_at
 from dart.training.demonstration_format import screenshot_path
 
 pytestmark = pytest.mark.slow
@@ -71,6 +80,54 @@ def test_its_loss_falls_until_it_points_at_what_it_sees(tiny_qwen: Path, tmp_pat
     assert loss < 0.2
     assert greedy_answers(tmp_path / "out", folder, answers) == list(answers.values())
     assert said[0] == "imitating 2 steps of 2 episodes"
+
+
+class CountingPolicy:
+    """A policy of one weight that counts the decoded screenshots in memory at each update."""
+
+    def __init__(self, screens: int) -> None:
+        self.codec = self
+        self.steps = [step_at(0, number=number) for number in range(screens)]
+        self.held: list[int] = []
+        self._weight = torch.nn.Parameter(torch.zeros(()))
+        self._made: list[weakref.ref[Any]] = []
+
+    def screen(self, sha256: str, content: bytes) -> Screen:
+        pixels = np.zeros((4, 4, 3), np.uint8)
+        self._made.append(weakref.ref(pixels))
+        return Screen(
+            sha256, pixels, CoordinateFrame(width_px=4, height_px=4, shown_width_px=4, shown_height_px=4)
+        )
+
+    def trainable(self) -> list[torch.nn.Parameter]:
+        return [self._weight]
+
+    def sort_key(self, step: Step) -> str:
+        return step.screenshot_sha256
+
+    def score(self, steps: Sequence[Step], screens: Mapping[str, Screen], temperature: float) -> Any:
+        assert set(screens) == {step.screenshot_sha256 for step in steps}
+        self.held.append(sum(made() is not None for made in self._made))
+        return SimpleNamespace(
+            logprobs=self._weight.expand(len(steps), 1), mask=torch.ones(len(steps), 1) > 0
+        )
+
+    def save(self, folder: Path) -> None: ...
+
+
+def test_only_the_newest_screenshots_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = CountingPolicy(screens=40)
+    (tmp_path / "screenshots").mkdir()
+    for step in policy.steps:
+        screenshot_path(tmp_path, step.screenshot_sha256).touch()
+    demonstration = SimpleNamespace(task_id="boxes", seed=0, steps=policy.steps)
+    monkeypatch.setattr(vlm, "IMAGES_HELD", 8)
+    monkeypatch.setattr(vlm, "load", lambda *_: policy)
+    monkeypatch.setattr(vlm, "read_demonstrations", lambda *_: (demonstration,))
+    config = ImitationConfig(updates=20, batch=4)
+    imitate_folder(tmp_path, tmp_path, tmp_path / "out", config, ModelPlacement(), report=lambda _: None)
+    assert len(policy.held) == 20
+    assert max(policy.held) <= 8 + 4
 
 
 def test_a_folder_that_exists_is_refused_before_anything_is_loaded(
