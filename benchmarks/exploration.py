@@ -30,6 +30,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any, TypeVar
 
+from benchmarks.matching_calibration import LabelledPair, OperatingPoint, calibrate, operating_point
 from dart.config.sections import EnvironmentsSettings, ExplorationSettings
 from dart.core import messages as m
 from dart.core.exploration import Effect, HeldLease, LeaseEnd, PageScreen
@@ -41,15 +42,7 @@ from dart.environments.sites.catalogue import SITES
 from dart.environments.sites.environment import SitesEnvironment
 from dart.exploration.explorer import Explorer
 from dart.exploration.follower import GraphFollower
-from dart.exploration.matching import (
-    DEFAULT,
-    LabelledPair,
-    OperatingPoint,
-    calibrate,
-    d_dom,
-    d_img,
-    operating_point,
-)
+from dart.exploration.matching import DEFAULT, d_dom, d_img
 from dart.exploration.memory_q import Prior, constant_prior
 from dart.exploration.model_prior import INSTRUCTION, ModelPrior
 from dart.exploration.planning import UNREACHED_MOST, AllExplored, Assignment, Waiting, next_assignment

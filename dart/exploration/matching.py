@@ -8,7 +8,8 @@ The comparison has two distances:
 Two screens are the same if both distances are at most their thresholds. The hash of a node includes its text
 and place, so such screens are the same *instance*; the replay of a path relies on this. The *shape* of a
 screen leaves out texts and places and is compared exactly; the number of shapes says how many kinds of
-screens there are. The thresholds were calibrated on labelled pairs (`calibrate`, docs/exploration.md).
+screens there are. The thresholds were calibrated on labelled pairs (`benchmarks.exploration --pairs`,
+docs/exploration.md).
 """
 
 import hashlib
@@ -120,68 +121,3 @@ def _differs(one: bytes, other: bytes) -> Cells:
 
 def _mask(screen: PageScreen) -> Cells:
     return np.unpackbits(np.frombuffer(screen.volatile, np.uint8)).astype(np.bool_)
-
-
-# ---- calibration ----
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledPair:
-    """The distances of two screens, and whether the screens are the same state of the page."""
-
-    d_dom: float
-    d_img: float
-    is_same: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatingPoint:
-    """A pair of thresholds with the rates that they have on labelled pairs."""
-
-    thresholds: Thresholds
-    true_positive_rate: float
-    """Share of the pairs with the same state that count as the same screen."""
-    false_positive_rate: float
-    """Share of the pairs with different states that count as the same screen."""
-
-    @property
-    def youden(self) -> float:
-        """Youden's J: true positive rate minus false positive rate."""
-        return self.true_positive_rate - self.false_positive_rate
-
-
-def operating_point(pairs: Sequence[LabelledPair], thresholds: Thresholds) -> OperatingPoint:
-    """Return the rates of one pair of thresholds on labelled pairs of screens.
-
-    Raises ValueError unless there are pairs with the same state and pairs with different states.
-    """
-
-    def rate(label: bool) -> float:
-        own = [pair for pair in pairs if pair.is_same is label]
-        if not own:
-            raise ValueError(
-                "expected pairs with the same state and pairs with different states, got none labelled "
-                f"is_same={label}"
-            )
-        hits = sum(pair.d_dom <= thresholds.d_dom and pair.d_img <= thresholds.d_img for pair in own)
-        return hits / len(own)
-
-    return OperatingPoint(
-        thresholds=thresholds, true_positive_rate=rate(True), false_positive_rate=rate(False)
-    )
-
-
-def roc(
-    pairs: Sequence[LabelledPair], d_doms: Sequence[float], d_imgs: Sequence[float]
-) -> list[OperatingPoint]:
-    """Return the rates of every combination of these thresholds, the points of a ROC curve."""
-    return [operating_point(pairs, Thresholds(dom, img)) for dom in d_doms for img in d_imgs]
-
-
-def calibrate(
-    pairs: Sequence[LabelledPair], d_doms: Sequence[float], d_imgs: Sequence[float]
-) -> OperatingPoint:
-    """Return the thresholds with the largest Youden's J; if several have it, those with the smallest d_dom,
-    then the smallest d_img."""
-    points = roc(pairs, d_doms, d_imgs)
-    return max(points, key=lambda one: (one.youden, -one.thresholds.d_dom, -one.thresholds.d_img))

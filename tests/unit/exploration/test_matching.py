@@ -1,4 +1,4 @@
-"""Screens match by structure and image; thresholds follow from labelled pairs."""
+"""Screens match by structure and image."""
 
 import io
 from dataclasses import replace
@@ -10,13 +10,9 @@ from dart.exploration.graph import Graph
 from dart.exploration.matching import (
     GRID_COLUMNS,
     GRID_ROWS,
-    LabelledPair,
-    Thresholds,
-    calibrate,
     d_dom,
     d_img,
     grid_of,
-    operating_point,
     shape_of,
     structure_of,
     volatile_cells,
@@ -74,27 +70,3 @@ def test_two_screens_are_the_same_only_if_both_distances_are_small() -> None:
 def test_a_shape_does_not_depend_on_how_often_a_kind_of_node_occurs() -> None:
     assert shape_of(["0|ul|", "1|li|"]) == shape_of(["1|li|", "0|ul|", "1|li|", "1|li|"])
     assert shape_of(["0|ul|"]) != shape_of(["0|ol|"])
-
-
-PAIRS = [
-    LabelledPair(0.00, 0.00, True),
-    LabelledPair(0.02, 0.01, True),
-    LabelledPair(0.06, 0.00, False),
-    LabelledPair(0.02, 0.30, False),
-]
-
-
-def test_rates_are_those_of_the_labels() -> None:
-    found = operating_point(PAIRS, Thresholds(d_dom=0.1, d_img=0.02))
-    assert (found.true_positive_rate, found.false_positive_rate) == (1.0, 0.5)
-
-
-def test_calibration_takes_the_smallest_thresholds_that_separate_best() -> None:
-    best = calibrate(PAIRS, d_doms=[0.0, 0.02, 0.04, 0.1], d_imgs=[0.0, 0.01, 0.02, 0.5])
-    assert best.thresholds == Thresholds(d_dom=0.02, d_img=0.01)
-    assert best.youden == 1.0
-
-
-def test_calibration_needs_pairs_of_both_labels() -> None:
-    with pytest.raises(ValueError, match="got none labelled is_same=False"):
-        operating_point(PAIRS[:2], Thresholds())
