@@ -26,6 +26,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks import grounding_controls as controls
 from benchmarks.alignment_data import (
     Yield,
     draw_oracle,
@@ -40,7 +41,6 @@ from benchmarks.grounding import Size as GenericSize
 from benchmarks.grounding import data_sets
 from dart.core.screenspot import GroundingSample, read_screenspot
 from dart.environments.sites.catalogue import SITES
-from dart.grounding import controls
 from dart.grounding.evaluation import ground_all
 from dart.grounding.training import TrainingSteps, train_grounding
 from dart.policy.placement import ModelPlacement

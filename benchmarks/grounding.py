@@ -29,10 +29,10 @@ from pathlib import Path
 
 import torch
 
+from benchmarks import grounding_controls as controls
 from dart.config.sections import GroundingSettings
 from dart.core.screenspot import ANNOTATIONS, GroundingSample, read_screenspot
 from dart.environments.sites.catalogue import SITES as SITE_NAMES
-from dart.grounding import controls
 from dart.grounding.data import pixels_of
 from dart.grounding.evaluation import COUNTS, Grounded, ground_all
 from dart.grounding.jobs import train_job, train_verifier_job

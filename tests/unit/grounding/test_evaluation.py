@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from torch import Tensor
 
+from benchmarks import grounding_controls as controls
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingDataError, read_screenspot
-from dart.grounding import controls
 from dart.grounding.data import pixels_of
 from dart.grounding.evaluation import accuracy_report, accuracy_rows, ground_all
 from dart.grounding.verification import Verified
