@@ -8,7 +8,7 @@ can be computed.
 
 import heapq
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -296,13 +296,6 @@ class Machine:
         for state, num_actions in _in_order(free, free.start, {}, {}):
             found.setdefault(state.screen, num_actions)
         return found
-
-    def coverage(self, visited: Collection[str]) -> float:
-        """Return the share of all screens that was visited, in [0, 1]. Raises ValueError for an id that
-        is not a screen of the site."""
-        if unknown := set(visited) - set(self.elements):
-            raise ValueError(f"expected screens of the site, got: {', '.join(sorted(unknown))}")
-        return len(set(visited)) / len(self.elements)
 
     def is_reached(self, goal: Goal, state: SiteState) -> bool:
         """Whether ``state`` is a state of the goal, for a task that begins in the start state."""

@@ -4,12 +4,12 @@ import pytest
 
 from dart.environments.faults import UnknownTask
 from dart.environments.sites.catalogue import SITES, site_of
-from dart.environments.sites.checks import check
 from dart.environments.sites.html import document_html
 from dart.environments.sites.machine import SiteState
 from dart.environments.sites.style import style_of
 from dart.environments.sites.tasks import KINDS, LENGTHS, task_ids, task_of
 from dart.environments.sites.words import Words
+from tests.unit.environments.sites.site_checks import check
 
 pytestmark = pytest.mark.slow
 

@@ -1,10 +1,9 @@
-"""The machine of a site: guards, effects, goals, shortest paths, coverage, and mistakes of definitions."""
+"""The machine of a site: guards, effects, goals, shortest paths, and mistakes of definitions."""
 
 from dataclasses import replace
 
 import pytest
 
-from dart.environments.sites.checks import SiteInvalid, check, mistakes_of
 from dart.environments.sites.machine import (
     Act,
     Add,
@@ -25,6 +24,7 @@ from dart.environments.sites.machine import (
     TypedText,
 )
 from dart.environments.sites.site import Actions, RecordChange, SiteDefinition, SiteScreen, button, link
+from tests.unit.environments.sites.site_checks import SiteInvalid, check, mistakes_of
 
 ADD = Element(Kind.BUTTON, "Add", effects=(Add("cart", 1),), guards=(RecordGuard("cart", "below", 2),))
 PAY = Element(
@@ -123,12 +123,6 @@ def test_a_goal_that_cannot_be_reached_ends_the_search() -> None:
     endless = Machine({"home": (button("More", (Add("cart", 1),)),)}, {"cart": SiteRecord(0)}, "home")
     with pytest.raises(SearchTooLarge, match="found no path"):
         endless.shortest_path(endless.start, Goal(records=(("cart", -1),)))
-
-
-def test_coverage_is_the_share_of_screens() -> None:
-    assert machine().coverage(["home", "shelf", "home"]) == 2 / 5
-    with pytest.raises(ValueError, match="expected screens of the site, got: cellar"):
-        machine().coverage(["cellar"])
 
 
 def site() -> SiteDefinition:
