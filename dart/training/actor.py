@@ -337,7 +337,7 @@ class TrainerActor(Actor):
         aside = await self._share("checkpoints", lambda: self._published.set_aside_uncommitted(committed))
         for version in aside:
             place = self._published.place_of_uncommitted(version)
-            data = {"version": version, "committed": committed, "place": place}
+            data: dict[str, str | int] = {"version": version, "committed": committed, "place": place}
             emit(self, VERSION_SET_ASIDE, self.identity.name, data)
 
     async def _share(self, what: str, work: Callable[[], T]) -> T:
