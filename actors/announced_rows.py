@@ -108,22 +108,21 @@ class AnnouncedRows:
         """The changes after number `cursor`, oldest first, each with its number, without rows of `host`."""
         return [(number, row) for number, row in self._log.since(cursor) if row.host != host]
 
-    def sender_row(self, name: str) -> tuple[int, bytes, Row] | None:
-        """Slot, condition and announced row of an actor that writes to another host; None without a row."""
+    def sender_row(self, name: str) -> Row | None:
+        """The announced row of an actor that writes to another host; None without a row."""
         self._find_rows()
         slot = self._board.find(name)
         if slot is None or slot not in self._rows:
             return None
         self.update_one(slot)
-        row = self._log.get(slot)
-        return None if row is None else (slot, self._conditions[slot], row)
+        return self._log.get(slot)
 
-    def rows_at(self, slots: Iterable[int]) -> Iterator[tuple[int, bytes, Row]]:
-        """Slot, condition and row of each of these slots that has been announced; the others are left out."""
+    def rows_at(self, slots: Iterable[int]) -> Iterator[Row]:
+        """The row of each of these slots that has been announced; the others are left out."""
         for slot in slots:
             row = self._log.get(slot)
             if row is not None:
-                yield slot, self._conditions.get(slot, b""), row
+                yield row
 
     def activities(
         self, *, only_new_gauges: bool = False, only_announced_to_all: bool = False

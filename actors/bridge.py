@@ -245,15 +245,12 @@ class Bridge(Actor):
 
         Later changes of the row follow over the same channel. Returns False when the link takes no more.
         """
-        found = self.announced.sender_row(sender)
-        if found is None:
-            return True
-        slot, condition, row = found
-        if channel.introduced.get(slot) == condition:
+        row = self.announced.sender_row(sender)
+        if row is None or channel.introduced.get(row.slot) == row:
             return True
         is_said = self.say(channel, Rows((row,)))
         if is_said:
-            channel.introduced[slot] = condition
+            channel.introduced[row.slot] = row
         return is_said
 
     def _carried(self, envelope: Envelope) -> Carry:

@@ -138,6 +138,6 @@ class FollowerBridge(Bridge):
     def _tell_peers(self) -> None:
         """Announce the changed row of each sender to the hosts that this sender has written to."""
         for channel in self._channels.values():
-            for slot, condition, row in list(self.announced.rows_at(channel.introduced)):
-                if channel.introduced[slot] != condition and self.say(channel, Rows((row,))):
-                    channel.introduced[slot] = condition
+            for row in list(self.announced.rows_at(channel.introduced)):
+                if channel.introduced[row.slot] != row and self.say(channel, Rows((row,))):
+                    channel.introduced[row.slot] = row

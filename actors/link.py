@@ -276,8 +276,8 @@ class Channel:
     heard_bytes: int = 0
     missed: int = 0
     """The number of frames that were lost on the way; a wire that works as promised loses none."""
-    introduced: dict[int, bytes] = field(default_factory=dict)
-    """The slots of senders announced to the other host over this channel, each with its condition then."""
+    introduced: dict[int, Row] = field(default_factory=dict)
+    """The slots of senders announced to the other host over this channel, each with its row then."""
     _said: int = 0
     _heard: int = 0
 

@@ -110,12 +110,14 @@ class HostSupervisor(Actor):
             self._number_from(spec.id, order.number)
         except ActorError as error:  # the board is full
             return Carries(ok=False, reason=str(error))
+        self._announced_to_all[spec.id] = order.is_announced_to_all
+        exported = self._export(spec.id)  # read by the bridge before any mail of the actor or those below it
         deadline_s = spec.start_deadline_s + ANSWER_SLACK_S
         answer: Managed = await self.ask(PLACED, start_child(spec), deadline_s=deadline_s)
+        await exported
         if not answer.ok:
+            self._announced_to_all.pop(spec.id, None)  # the bridge announces that its row is free
             return Carries(ok=False, reason=answer.reason)
-        self._announced_to_all[spec.id] = order.is_announced_to_all
-        await self._export(spec.id)
         return Carries(ok=True)
 
     @receives(StopPlaced)

@@ -440,6 +440,20 @@ def test_a_writer_whose_introduction_to_a_third_host_was_lost_is_introduced_agai
     assert keeper.notes == ["taken"]
 
 
+def test_a_writer_that_becomes_a_placed_actor_is_introduced_again_by_its_plain_name(
+    three: Machines, keeper: Keeper
+) -> None:
+    three.start("b", Keeper, "player", parent="placed")
+    player = three.benches["b"].actor("player")
+    three.run(0.2)
+    player.tell("keeper@c", Note(text="of player@b"))
+    three.run(0.3)
+    three.answer("b", "bridge", Export(name="player", placed=True, is_announced_to_all=False))
+    player.tell("keeper@c", Note(text="of player"))
+    three.run(0.3)
+    assert keeper.notes == ["of player@b", "of player"]
+
+
 # ---- rows that move ----
 
 

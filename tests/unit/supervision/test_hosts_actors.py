@@ -515,6 +515,23 @@ def test_a_child_that_is_restarted_over_there_is_seen_here_with_its_restarts(thr
     assert "SIGKILL" in row.last_reason
 
 
+def test_who_is_ready_before_the_others_of_its_shard_gets_every_answer_under_one_name(three: Cluster) -> None:
+    three.place(traveller("home", "Listener", disk=1))
+    three.place(traveller("engine", "Listener", gpu=1))
+    quick = ChildSpec(id="quick", actor=f"{TRAVELLERS}:Seeker", args={"asks": ["home", "engine"]})
+    slow = ChildSpec(id="slow", actor=f"{TRAVELLERS}:Slow")
+    pool = supervisor_spec("pool", SupervisorFlags(ordered=False), (quick, slow))
+    host = three.place(PlacedSpec(child=pool, needs={"gpu": 1}, is_announced_to_all=False)).host
+    assert host != three.where("engine").host
+    assert not three.where("pool").is_up, "its slow child is not ready yet"
+    three.run(5.0)
+    assert three.where("pool").is_up
+    seeker = three.benches[host].actor("quick")
+    assert (seeker.failures, seeker.answered > 50) == ([], True)
+    for name in ("home", "engine"):
+        assert three.benches[three.where(name).host].actor(name).askers == {"quick"}
+
+
 # ---- a host that is lost again and again ----
 
 

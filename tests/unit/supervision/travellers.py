@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from actors.actor import Actor, Sender, receives
 from actors.codec import message
+from actors.errors import AskError
 
 
 @message
@@ -24,6 +25,46 @@ class Traveller(Actor):
     @receives(Where)
     def where(self, call: Where, sender: Sender) -> Here:
         return Here(incarnation=self.identity.incarnation)
+
+
+class Listener(Traveller):
+    """Keeps the names of those who ask it."""
+
+    def on_start(self) -> None:
+        self.askers: set[str] = set()
+
+    @receives(Where)
+    def where(self, call: Where, sender: Sender) -> Here:
+        self.askers.add(sender.name)
+        return super().where(call, sender)
+
+
+class Seeker(Actor):
+    """From its start, asks the actors that `args["asks"]` names again and again, and counts the answers."""
+
+    def on_start(self) -> None:
+        self.answered = 0
+        self.failures: list[str] = []
+        self.every(0.1, self.seek_all)
+
+    def seek_all(self) -> None:
+        for name in self.args["asks"]:
+            self.run(self.seek(name))
+
+    async def seek(self, name: str) -> None:
+        try:
+            await self.ask(name, Where(), deadline_s=1.0)
+        except AskError as error:
+            self.failures.append(str(error))
+        else:
+            self.answered += 1
+
+
+class Slow(Actor):
+    """Takes its time to get ready."""
+
+    async def on_start(self) -> None:
+        await self.sleep(2.0)
 
 
 class Stillborn(Actor):
