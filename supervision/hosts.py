@@ -19,7 +19,7 @@ from actors.actor import Actor, Sender, receives
 from actors.board import LIVING
 from actors.bridge_messages import LinkDown, LinkUp
 from actors.codec import from_plain, to_plain
-from actors.errors import ActorError, AskError, AskTimeout, MailboxFull, MalformedMessage
+from actors.errors import ActorError, AskError, AskTimeout, MailboxFull, MalformedMessage, MessageTooLarge
 from actors.link import machine_row
 from actors.monitors import Exit
 from supervision import reports
@@ -240,13 +240,13 @@ class Hosts(Actor):
             self._core.unanswered(name, start.number, self._now_s())
             self._decide_soon()
             return
-        except (AskError, MailboxFull) as error:
+        except (AskError, MailboxFull, MessageTooLarge) as error:
             answer = Carries(ok=False, reason=str(error))
         if answer.ok:
             self._core.started(name, start.number)
             return
         self.log.warning("placement_refused", name=name, host=start.host, reason=answer.reason)
-        self._core.refused(name, start.number, answer.last_number, self._now_s())
+        self._core.refused(name, start.number, answer.last_number, self._now_s(), answer.reason)
         self._decide_soon()
 
     async def _call_off(self, order: CallOff) -> None:

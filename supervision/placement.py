@@ -40,6 +40,9 @@ HOSTS_IN_REASON = 8
 ACTORS_IN_REASON = 3
 """A reason names at most HOSTS_IN_REASON hosts and ACTORS_IN_REASON actors of each, and counts the others."""
 
+REFUSAL_LETTERS = 400
+"""The longest reason of a host that did not start an actor, as it is kept."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedSpec:
@@ -85,24 +88,23 @@ def place(
     specs: Sequence[PlacedSpec],
     hosts: Mapping[str, Mapping[str, int]],
     carried: Mapping[str, str] | None = None,
-    barred: Iterable[tuple[str, str]] = (),
+    barred: Mapping[tuple[str, str], str] | None = None,
     aside: Mapping[str, str] | None = None,
 ) -> Placement:
     """Assign every actor to a host that has what it needs.
 
     hosts     the connected hosts with the capabilities that they declare
     carried   the host of each actor that runs already; it stays if that host is there and has what it needs
-    barred    (actor, host) pairs that are not tried, because the host refused the actor
+    barred    (actor, host) pairs that are not tried, each with why the host did not start the actor
     aside     hosts that get no new actor, each with the reason
 
     Actors that the fewest hosts could carry are placed first, then those that need most. Each goes to the
     host with the fewest actors, counted by `weight`, that has what it needs; among equals, to the first by
     name. The result does not depend on the order of the items in the arguments.
     """
-    carried, aside = carried or {}, aside or {}
+    carried, barred, aside = carried or {}, barred or {}, aside or {}
     demand = _Demand(hosts.values())
     rooms = {name: _Room(name, dict(hosts[name]), aside.get(name, "")) for name in sorted(hosts)}
-    bars = set(barred)
     found: dict[str, str] = {}
     for spec in sorted(specs, key=demand):
         room = rooms.get(carried.get(spec.name, ""))
@@ -112,11 +114,11 @@ def place(
     unplaced: dict[str, str] = {}
     left = sorted((spec for spec in specs if spec.name not in found), key=demand)
     for _, alike in groupby(left, key=lambda spec: spec.needs):
-        for spec, room in _place_alike(alike, rooms, bars):
+        for spec, room in _place_alike(alike, rooms, barred):
             if room is not None:
                 found[spec.name] = room.host
             else:
-                unplaced[spec.name] = _why_nowhere(spec, rooms, bars)
+                unplaced[spec.name] = _why_nowhere(spec, rooms, barred)
     return Placement(hosts=found, unplaced=unplaced)
 
 
@@ -150,7 +152,7 @@ class _Room:
 
 
 def _place_alike(
-    specs: Iterable[PlacedSpec], rooms: Mapping[str, _Room], bars: set[tuple[str, str]]
+    specs: Iterable[PlacedSpec], rooms: Mapping[str, _Room], barred: Mapping[tuple[str, str], str]
 ) -> Iterator[tuple[PlacedSpec, _Room | None]]:
     """Place actors that have the same needs; yield each with its host's room, or None if no host has room."""
     heap: list[tuple[int, str]] | None = None
@@ -160,7 +162,7 @@ def _place_alike(
             heap = [(room.weight, room.host) for room in fit]
             heapq.heapify(heap)
         refusing = []
-        while heap and (spec.name, heap[0][1]) in bars:
+        while heap and (spec.name, heap[0][1]) in barred:
             refusing.append(heapq.heappop(heap))
         room = rooms[heapq.heappop(heap)[1]] if heap else None
         if room is not None:
@@ -196,20 +198,20 @@ class _Demand:
         return len(amounts) - bisect_left(amounts, amount)
 
 
-def _why_nowhere(spec: PlacedSpec, rooms: Mapping[str, _Room], bars: set[tuple[str, str]]) -> str:
+def _why_nowhere(spec: PlacedSpec, rooms: Mapping[str, _Room], barred: Mapping[tuple[str, str], str]) -> str:
     wanted = ", ".join(f"{amount} {name}" for name, amount in spec.needs.items()) or "nothing special"
     if not rooms:
         return f"needs {wanted}; no host is there"
-    each = [_why_not_there(spec, room, bars) for room in islice(rooms.values(), HOSTS_IN_REASON)]
+    each = [_why_not_there(spec, room, barred) for room in islice(rooms.values(), HOSTS_IN_REASON)]
     more = len(rooms) - len(each)
     return f"needs {wanted}; " + "; ".join(each) + (f"; and {more} hosts more" if more else "")
 
 
-def _why_not_there(spec: PlacedSpec, room: _Room, bars: set[tuple[str, str]]) -> str:
+def _why_not_there(spec: PlacedSpec, room: _Room, barred: Mapping[tuple[str, str], str]) -> str:
     if room.why_aside:
         return f"{room.host} gets no work: {room.why_aside}"
-    if (spec.name, room.host) in bars:
-        return f"{room.host} would not start it"
+    if (spec.name, room.host) in barred:
+        return f"{room.host} did not start it: {barred[spec.name, room.host]}"
     return f"{room.host} {room.lacks(spec.needs)}"
 
 
@@ -318,8 +320,8 @@ class PlacementCore:
     """The number of reports about an earlier epoch or placement, which changed nothing."""
     _ending: dict[str, CallOff] = field(default_factory=dict)
     """By name, actors that were called off and may still run. Until they end, none is started elsewhere."""
-    _barred: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By (actor, host), the moment until which a host that refused an actor is not tried again for it."""
+    _barred: dict[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+    """By (actor, host), why the host did not start the actor, and until when it is not tried again for it."""
     _repeated: set[tuple[str, str]] = field(default_factory=set)
     """(actor, host) pairs that were tried again at once under a higher number, which is done only once."""
     _orders: list[PlacementAction] = field(default_factory=list)
@@ -405,7 +407,7 @@ class PlacementCore:
         self.carried[name] = Carried(carried.host, number, is_up=True)
         self._repeated.discard((name, carried.host))
 
-    def refused(self, name: str, number: int, last_number: int, now_s: float) -> None:
+    def refused(self, name: str, number: int, last_number: int, now_s: float, reason: str) -> None:
         """Note that a host refused or failed to start the actor.
 
         If the host has seen a higher number than this placement's, the actor is placed again at once under a
@@ -423,7 +425,7 @@ class PlacementCore:
             self._repeated.add(at)
             self.last_number = max(self.last_number, last_number)
         else:
-            self._barred[at] = now_s + RETRY_S
+            self._bar(at, now_s, reason)
         self._is_undecided = True
 
     def unanswered(self, name: str, number: int, now_s: float) -> None:
@@ -433,8 +435,11 @@ class PlacementCore:
             self.late += 1
             return
         del self.carried[name]
-        self._barred[name, carried.host] = now_s + RETRY_S
+        self._bar((name, carried.host), now_s, "it did not answer in time")
         self._call_off(name, carried)
+
+    def _bar(self, at: tuple[str, str], now_s: float, reason: str) -> None:
+        self._barred[at] = now_s + RETRY_S, reason[:REFUSAL_LETTERS]
 
     # ---- decisions ----
 
@@ -449,7 +454,7 @@ class PlacementCore:
 
     def _let_time_pass(self, now_s: float) -> None:
         """Let hosts be tried again whose time is over, after a refusal, a backoff or a quarantine."""
-        due = [pair for pair, until_s in self._barred.items() if until_s <= now_s]
+        due = [pair for pair, (until_s, _) in self._barred.items() if until_s <= now_s]
         for pair in due:
             del self._barred[pair]
         for host in self.hosts.values():
@@ -462,7 +467,7 @@ class PlacementCore:
     def _forget(self, host: str) -> None:
         self.carried = {name: c for name, c in self.carried.items() if c.host != host}
         self._ending = {name: order for name, order in self._ending.items() if order.host != host}
-        self._barred = {pair: until_s for pair, until_s in self._barred.items() if pair[1] != host}
+        self._barred = {pair: why for pair, why in self._barred.items() if pair[1] != host}
         self._repeated = {pair for pair in self._repeated if pair[1] != host}
 
     def _call_off(self, name: str, carried: Carried) -> None:
@@ -480,7 +485,7 @@ class PlacementCore:
             tuple(spec for name, spec in self.specs.items() if name not in ending),
             {name: host.capabilities for name, host in there.items()},
             {name: carried.host for name, carried in self.carried.items()},
-            self._barred,
+            {pair: why for pair, (_, why) in self._barred.items()},
             aside,
         )
         self.unplaced = placement.unplaced | {

@@ -12,6 +12,7 @@ from supervision import placement as placement_module
 from supervision.child_spec import Backoff, Breaker, ChildSpec
 from supervision.errors import InvalidChildSpec
 from supervision.placement import (
+    REFUSAL_LETTERS,
     RETRY_S,
     CallOff,
     PlacedSpec,
@@ -92,32 +93,35 @@ def test_actors_go_where_what_they_need_is(
 @pytest.mark.parametrize(
     ("specs", "hosts", "barred", "why"),
     [
-        pytest.param([spec("a")], {}, (), "needs nothing special; no host is there", id="no host"),
+        pytest.param([spec("a")], {}, {}, "needs nothing special; no host is there", id="no host"),
         pytest.param(
             [spec("a", gpu=1)],
             {"h": PLAIN, "i": {"gpu": 0}},
-            (),
+            {},
             "needs 1 gpu; h declares no gpu; i has 0 gpu left",
             id="not declared, and none left",
         ),
         pytest.param(
             [spec("a", gpu=1), spec("b", gpu=2)],
             {"h": BIG},
-            (),
+            {},
             "needs 1 gpu; h has 0 gpu left beside b",
             id="taken by another",
         ),
         pytest.param(
             [spec("a")],
             {"h": PLAIN},
-            [("a", "h")],
-            "needs nothing special; h would not start it",
+            {("a", "h"): "its board is full"},
+            "needs nothing special; h did not start it: its board is full",
             id="barred",
         ),
     ],
 )
 def test_who_goes_nowhere_is_told_why_host_by_host(
-    specs: list[PlacedSpec], hosts: dict[str, dict[str, int]], barred: list[tuple[str, str]], why: str
+    specs: list[PlacedSpec],
+    hosts: dict[str, dict[str, int]],
+    barred: dict[tuple[str, str], str],
+    why: str,
 ) -> None:
     assert place(specs, hosts, {}, barred).unplaced == {"a": why}
 
@@ -153,7 +157,7 @@ def test_a_host_that_was_put_aside_keeps_what_it_carries_and_gets_nothing_new() 
 
 def test_a_host_that_refused_one_actor_is_open_to_those_like_it() -> None:
     specs = [spec("a"), spec("b"), spec("c")]
-    assert place(specs, {"h": PLAIN}, {}, [("b", "h")]).hosts == {"a": "h", "c": "h"}
+    assert place(specs, {"h": PLAIN}, {}, {("b", "h"): "full"}).hosts == {"a": "h", "c": "h"}
 
 
 def test_a_reason_names_a_few_hosts_and_actors_and_counts_the_others() -> None:
@@ -265,7 +269,7 @@ def test_late_news_of_an_earlier_epoch_or_placement_change_nothing_and_are_count
     core.host_down("b", 2, 3.0, "late")
     core.host_up("b", 2, SMALL, 3.0)
     core.started("one", 1)
-    core.refused("one", 1, 0, 3.0)
+    core.refused("one", 1, 0, 3.0, "late")
     core.started("never heard of", 7)
     assert core.decide(3.0) == []
     assert (core.carried, core.hosts["b"].epoch) == before
@@ -276,11 +280,12 @@ def test_a_host_that_refuses_is_left_alone_for_a_while_and_another_is_tried() ->
     core = with_hosts("b", "c")
     core.wanted(spec("one"))
     core.decide(0.0)
-    core.refused("one", 1, 0, 1.0)
+    core.refused("one", 1, 0, 1.0, "full")
     assert core.decide(1.0) == [Start("c", 1, 2, spec("one"))]
-    core.refused("one", 2, 0, 2.0)
+    core.refused("one", 2, 0, 2.0, "x" * 9999)
     assert core.decide(2.0) == []
-    assert core.unplaced == {"one": "needs nothing special; b would not start it; c would not start it"}
+    why = f"b did not start it: full; c did not start it: {'x' * REFUSAL_LETTERS}"
+    assert core.unplaced == {"one": f"needs nothing special; {why}"}
     assert core.decide(RETRY_S) == []
     assert core.decide(RETRY_S + 1.0) == [Start("b", 1, 3, spec("one"))]
 
@@ -289,7 +294,7 @@ def test_a_placement_number_the_host_has_seen_before_is_repeated_above_it_at_onc
     core = with_hosts("b")
     core.wanted(spec("one"))
     core.decide(0.0)
-    core.refused("one", 1, 40, 1.0)
+    core.refused("one", 1, 40, 1.0, "late")
     assert core.decide(1.0) == [Start("b", 1, 41, spec("one"))]
 
 
@@ -451,7 +456,7 @@ def test_a_host_that_always_saw_a_higher_placement_is_tried_again_once_and_then_
         for start in core.decide(0.0):
             assert isinstance(start, Start)
             numbers.append(start.number)
-            core.refused("job", start.number, start.number + 10, 0.0)
+            core.refused("job", start.number, start.number + 10, 0.0, "late")
     assert numbers == [1, 12]
     assert core.decide(RETRY_S + 0.1)
 
@@ -462,6 +467,6 @@ def test_a_placement_that_nobody_can_have_seen_does_not_raise_the_numbers_of_all
     core.host_up("b", 1, {}, 0.0)
     core.wanted(spec("job"))
     core.decide(0.0)
-    core.refused("job", 1, told, 0.0)
+    core.refused("job", 1, told, 0.0, "late")
     (start,) = core.decide(RETRY_S + 0.1)
     assert start.number == 2
