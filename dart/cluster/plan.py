@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from actors.codec import MAX_MESSAGE_BYTES, packed_bytes, to_plain
 from dart.cluster.shards import (
     ENGINES,
     ENVIRONMENTS,
@@ -28,6 +29,9 @@ from dart.core.loopback import is_loopback
 from dart.core.suggestions import did_you_mean, near
 from dart.run.tree import ROLLOUT_POOL
 from supervision.placement import PlacedSpec, place
+
+MOST_SPEC_BYTES = MAX_MESSAGE_BYTES - 1024
+"""The largest child spec of a shard; the order to start it, which is a message, takes some bytes more."""
 
 NODES_SHOWN = 8
 """Number of nodes for which the message of a refusal lists what they have."""
@@ -86,7 +90,8 @@ def plan_cluster(
     """Plan which nodes carry which parts of a run. The order of `nodes` does not matter.
 
     where    the section [place] of the cluster file
-    args     arguments of every actor, as in `dart.run.tree`; None: none, for a plan that is only shown
+    args     arguments of every actor, as in `dart.run.tree`; None: the configuration alone, for a plan that
+             is only shown
     raises   DoesNotFit with a line for each part that does not fit
     """
     ordered = sorted(nodes, key=lambda node: (not node.is_control, node.name))
@@ -106,10 +111,12 @@ def plan_cluster(
     if problems:
         raise DoesNotFit("\n".join(problems))
     shares = _environment_shares(capable, where, run)
+    args = args or {"config": run.model_dump(mode="json")}
     shards = (
-        *engine_shards(run, args or {}, where, has_gpus=has_gpus),
-        *environment_shards(run, args or {}, where, tuple(shares.values())),
+        *engine_shards(run, args, where, has_gpus=has_gpus),
+        *environment_shards(run, args, where, tuple(shares.values())),
     )
+    _refuse_large(shards, run)
     placement = place(shards, capable, {})
     if placement.unplaced:
         raise DoesNotFit("\n".join(f"{name}: {why}" for name, why in placement.unplaced.items()))
@@ -119,6 +126,17 @@ def plan_cluster(
         capabilities=capable,
         trainer_gpus=_last_gpus(ordered[0], trainer),
     )
+
+
+def _refuse_large(shards: Sequence[PlacedSpec], run: Config) -> None:
+    """Raise DoesNotFit if the order to start a shard does not fit into a message."""
+    size_bytes = max(packed_bytes(to_plain(spec.child)) for spec in shards)
+    if size_bytes > MOST_SPEC_BYTES:
+        raise DoesNotFit(
+            f"configuration: a node gets it in a message, compressed, and has room for {MOST_SPEC_BYTES:,} "
+            f"bytes; this one takes {size_bytes:,}. Name fewer tasks in tasks.train, which has "
+            f"{len(run.tasks.train):,}"
+        )
 
 
 def _environment_shares(

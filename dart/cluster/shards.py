@@ -7,6 +7,7 @@ them. A shard is not bound to a node: if its node is lost, it is placed on anoth
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dart.cluster.pool_shard import compressed
 from dart.config.cluster import PlaceSettings
 from dart.config.config import Config
 from dart.config.gpus import gpus_of_engine
@@ -46,8 +47,9 @@ def engine_shards(
     """Yield a shard for each engine of the run."""
     gpus = engine_gpus(place, run, has_gpus=has_gpus)
     needs = {ENGINES: 1, **({GPU: gpus} if gpus else {}), **place.rollout.needs}
+    packed = compressed(args)
     for index, name in enumerate(engine_names(run)):
-        yield PlacedSpec(child=_shard(run, args, ROLLOUT_POOL, index, (name,)), needs=needs)
+        yield PlacedSpec(child=_shard(run, packed, ROLLOUT_POOL, index, (name,)), needs=needs)
 
 
 def environment_shards(
@@ -60,11 +62,11 @@ def environment_shards(
 
     shares   the number of environments planned for each node; no shard is larger than the share of a node
     """
-    names = environment_names(run)
+    names, packed = environment_names(run), compressed(args)
     for index, (begin, end) in enumerate(_ranges(shares)):
         count = end - begin
         needs = {name: amount * count for name, amount in place.environments.needs.items()}
-        child = _shard(run, args, ENVIRONMENT_POOL, index, names[begin:end])
+        child = _shard(run, packed, ENVIRONMENT_POOL, index, names[begin:end])
         yield PlacedSpec(
             child=child, needs={ENVIRONMENTS: count, **needs}, is_announced_to_all=False, weight=count
         )
@@ -84,14 +86,14 @@ def _ranges(shares: Sequence[int]) -> Iterator[tuple[int, int]]:
             begin = end
 
 
-def _shard(run: Config, args: Mapping[str, Any], pool: str, index: int, names: Sequence[str]) -> ChildSpec:
+def _shard(run: Config, packed: bytes, pool: str, index: int, names: Sequence[str]) -> ChildSpec:
     """Return the child spec of one shard.
 
-    args    arguments of every actor, as in `dart.run.tree`
+    packed  arguments of every actor, by `compressed`
     index   number of the shard in its pool
     names   names of its children
     """
-    children = pool_children(run, args, pool, names)
+    children = pool_children(run, {}, pool, names)
     return ChildSpec(
         id=f"{pool}-{index}",
         actor="dart.cluster.pool_shard:PoolShard",
@@ -99,7 +101,7 @@ def _shard(run: Config, args: Mapping[str, Any], pool: str, index: int, names: S
             "pool": pool,
             "names": list(names),
             "preload": list(pool_modules(run, pool)),
-            "run": dict(args),
+            "run": packed,
         },
         type=ChildType.SUPERVISOR,
         shutdown_s=1.0 + max(child.shutdown_s for child in children),

@@ -1,15 +1,20 @@
 """Who goes where in a cluster, and what is refused with which arithmetic."""
 
+import random
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.codec import MAX_MESSAGE_BYTES, packed_bytes
 from dart.cluster.plan import ClusterNode, DoesNotFit, NodePlan, plan_cluster, spread
+from dart.cluster.pool_shard import expanded
 from dart.cluster.shards import SHARD_MOST, engine_shards, environment_shards
 from dart.config.cluster import PlaceSettings, load_cluster
 from dart.config.config import Config
+from supervision.messages import start_child
 
 
 def node(name: str, gpus: int = 0, *, is_control: bool = False, **resources: int) -> ClusterNode:
@@ -74,6 +79,28 @@ def test_engines_are_spread_and_gpus_left_over_stay_free() -> None:
     plans = planned(nodes, place(), run(engines=4, environments=3))
     assert [len(plan.engines) for plan in plans] == [0, 2, 2]
     assert [plan.free_gpus for plan in plans] == [(), ("2", "3"), ("2", "3")]
+
+
+def with_tasks(count: int) -> Config:
+    draw = random.Random(0)
+    ids = [f"osworld/libreoffice_calc/{uuid.UUID(int=draw.getrandbits(128))}" for _ in range(count)]
+    return Config.model_validate({"environments": {"kind": "osworld"}, "tasks": {"train": ids}})
+
+
+def test_the_ids_of_two_thousand_tasks_fit_into_the_order_to_start_a_shard() -> None:
+    nodes = [node("a", 2, is_control=True), node("b")]
+    what = with_tasks(2000)
+    plan = plan_cluster(nodes, place(), what)
+    for shard in plan.shards:
+        assert packed_bytes(start_child(shard.child)) < MAX_MESSAGE_BYTES
+        (first, *_) = expanded(shard.child.args)["children"]
+        assert tuple(first["args"]["config"]["tasks"]["train"]) == what.tasks.train
+
+
+def test_a_configuration_that_fits_into_no_order_is_refused_before_the_start() -> None:
+    said = refusal([node("a", 2, is_control=True)], place(), with_tasks(9000))
+    assert "room for 64,512 bytes" in said
+    assert said.endswith("Name fewer tasks in tasks.train, which has 9,000")
 
 
 def test_a_cluster_without_gpus_computes_on_processors() -> None:
