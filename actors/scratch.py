@@ -28,13 +28,28 @@ def scratch_folder(longest_bytes: int) -> Iterator[Path]:
     _sweep(base)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
     try:
-        with (folder / LOCK).open("w") as lock:
+        with (folder / LOCK).open("w") as lock, held(folder):
             fcntl.flock(lock, fcntl.LOCK_EX)
             lock.write(str(os.getpid()))
             lock.flush()
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a shared lock on a folder while the block lasts. Raises OSError.
+
+    systemd-tmpfiles deletes nothing in a locked folder, however old it is. The lock is an flock, which
+    processes that are forked in the block hold, too.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _sweep(base: Path) -> None:

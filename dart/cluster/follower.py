@@ -14,10 +14,11 @@ from threading import Event
 from typing import Any
 
 from actors.process import die_with_parent
+from actors.scratch import held
 from actors.system import ActorSystem, RootSpec
 from dart.cluster.host_agent import FollowerSpec
 from dart.cluster.node_folder import remove_idle_caches
-from dart.core.run_directory import RunPaths, held, keep_config, make_private, own_mail_dir
+from dart.core.run_directory import RunPaths, keep_config, make_private, own_mail_dir
 from dart.inference.gpu_leases import publish_gpus
 from dart.inspect.health import ROOT_SILENT_S
 from supervision.child_spec import SupervisorFlags

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors.scratch import held
 from dart.core.disk_errors import FULL_DISK
 from dart.core.errors import ConfigurationError, NotRunningError, RunDirectoryError
 from dart.core.record_address import RecordAddress, parse_record_address
@@ -433,21 +434,6 @@ def own_mail_dir(root: Path) -> Iterator[Path]:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold a shared lock on a folder while the block lasts. Raises OSError.
-
-    systemd-tmpfiles deletes nothing in a locked folder, however old it is. The lock is an flock, which
-    processes that are forked in the block hold, too.
-    """
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(fd)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Temporary folders: short paths, one owner each, and none left for ever by a process that was killed."""
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +26,14 @@ def test_a_folder_is_private_and_gone_after_the_block(temporary: Path) -> None:
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "file").write_text("x")
     assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_is_locked_itself_so_that_no_cleaner_of_old_files_empties_it(temporary: Path) -> None:
+    with scratch_folder(1000) as folder:
+        fd = os.open(folder, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(fd)
 
 
 def test_where_the_path_would_be_too_long_another_place_is_taken(

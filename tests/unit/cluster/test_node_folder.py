@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from actors.scratch import held
 from dart.cluster.node_facts import NodeProbe, Roles
 from dart.cluster.node_folder import idle_folders, node_folder, remove_idle_caches, run_id_of
 from dart.cluster.plan import ClusterNode
-from dart.core.run_directory import held
 
 OWN, EARLIER, RUNNING = (Path(f"/runs/{name}") for name in ("own", "earlier", "running"))
 PARTS = ("cache/blobs", "cache/policies", "logs", "reports")
