@@ -298,7 +298,7 @@ class ChildProcesses:
         if held.type is ChildType.SUPERVISOR:
             self._mark_dead_below(id_)
             self._mark_dead_behind(held.slot)
-        death = self._death(id_, incarnation, held, code)
+        death = self._death(id_, incarnation, held, code, gave_up=ended.shutdown)
         self._on_exit(id_, incarnation, ended, death)
 
     def _ended(self, id_: str, incarnation: int, held: _Held, code: int) -> Ended:
@@ -314,19 +314,19 @@ class ChildProcesses:
             ignored=own_code == EXIT_IGNORED,
         )
 
-    def _death(self, id_: str, incarnation: int, held: _Held, code: int) -> Death:
+    def _death(self, id_: str, incarnation: int, held: _Held, code: int, *, gave_up: bool) -> Death:
         run_dir = self._identity.run_dir
         reason = exit_reason_of(code)
         if reason.is_normal:
             return Death(pid=held.process.pid, exit_code=0)
-        is_supervisor = held.type is ChildType.SUPERVISOR
+        has_chain = gave_up and held.type is ChildType.SUPERVISOR  # else its last report is of another death
         return Death(
             pid=held.process.pid,
             exit_code=reason.code,
             signal=None if reason.signal is None else str(reason),
             last_words=reports.last_lines(run_dir / "crash" / f"{id_}.{incarnation}.txt"),
             log_lines=reports.last_lines(run_dir / "logs" / f"{id_}.jsonl"),
-            chain=reports.chain_below(run_dir, id_) if is_supervisor else (),
+            chain=reports.chain_below(run_dir, id_) if has_chain else (),
         )
 
     def _mark_dead_below(self, name: str) -> None:

@@ -111,3 +111,15 @@ def test_a_report_says_who_why_about_whom_and_what_led_to_it(tmp_path: Path) -> 
         ("shutdown", "pool"),
     ]
     assert above[-1].chain == (gave_up.reason,)
+
+
+def test_a_supervisor_that_is_killed_did_not_end_for_the_reasons_of_one_that_gave_up(tmp_path: Path) -> None:
+    world = BenchWorld(tmp_path)
+    world.grow(below("pool", child("a"), max_restarts=0))
+    world.end("a", "crash")
+    world.until(lambda: world.lives("pool") == (2,) and world.is_up("pool"), "the pool is back")
+    world.end_and_await_next("pool", "kill")
+    world.close()
+    gave_up, killed = world.reports()
+    assert (gave_up.chain, gave_up.signal) == ((world.reports("pool")[1].reason,), None)
+    assert (killed.chain, killed.signal) == ((), "SIGKILL")
