@@ -6,7 +6,8 @@ rows swap their names: the name now leads to the new process, and the old one ke
 
 import importlib
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from actors.board import LIVING, WAITING, ActorState, Board, second_row
@@ -23,6 +24,12 @@ from supervision.errors import NameTaken
 from supervision.hang import HangCheck, beat_s, check_hang
 from supervision.placement import INCARNATIONS_PER_PLACEMENT
 from supervision.reports import Death
+
+IMPORTING = "import "
+"""The beginning of a supervisor's handler on the board while it imports a module for its children."""
+
+LONGEST_IMPORT_S = 600.0
+"""How long a supervisor that runs may import a module, in seconds, before it counts as hung."""
 
 OnExit = Callable[[str, int, Ended, Death], None]
 
@@ -128,14 +135,22 @@ class ChildProcesses:
 
     # ---- processes ----
 
+    def preload(self, modules: Iterable[str]) -> None:
+        """Import modules for children. Each is shown as this supervisor's handler while it is imported.
+
+        Raises ChildNotStarted.
+        """
+        for module in modules:
+            if module not in sys.modules:
+                self._board.set(self._identity.slot, handler=f"{IMPORTING}{module}")
+                _preload(module)
+
     def spawn(self, child: Child, incarnation: int, *, is_spare: bool = False) -> None:
         """Start a process for a child.
 
         Raises ActorError, NameTaken or OSError if no process or row can be had.
         """
         spec = child.spec
-        for module in spec.preload:
-            _preload(module)
         slot = self._row(second_row(spec.id) if is_spare else spec.id)
         self._board.set_state(
             slot,
@@ -222,7 +237,8 @@ class ChildProcesses:
 
         While a supervisor starts, only its silence counts, and only while it waits for its children in its
         loop: the import of a module for them may take long, and shows no beat. The other children block in
-        their start, so their start deadline alone counts.
+        their start, so their start deadline alone counts. A supervisor that runs may import a module for
+        LONGEST_IMPORT_S.
 
         counted_s   how many seconds of an age up to now count: not those in which this process was suspended
         """
@@ -231,12 +247,14 @@ class ChildProcesses:
         if held is None:
             return HangCheck("", deadline_s)
         now_ns = self._board.now_ns()
-        busy_ns = self._board.get(held.slot, "busy_since_ns")
-        if child.status is Status.STARTING and (busy_ns or not self._board.get(held.slot, "handler")):
+        busy_ns, handler = self._board.get(held.slot, "busy_since_ns"), self._board.get(held.slot, "handler")
+        busy_s = counted_s((now_ns - busy_ns) / 1e9) if busy_ns else 0.0
+        imports = bool(busy_ns) and handler.startswith(IMPORTING) and busy_s <= LONGEST_IMPORT_S
+        if imports or (child.status is Status.STARTING and (busy_ns or not handler)):
             return HangCheck("", deadline_s)
         return check_hang(
-            busy_s=counted_s((now_ns - busy_ns) / 1e9) if busy_ns else 0.0,
-            handler=self._board.get(held.slot, "handler"),
+            busy_s=busy_s,
+            handler=handler,
             silent_s=counted_s((now_ns - self._board.get(held.slot, "beat_ns")) / 1e9),
             beat_every_s=held.beat_s,
             deadline_s=deadline_s,

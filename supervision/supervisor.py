@@ -403,9 +403,10 @@ class Supervisor(Actor):
     def _spawn(self, id_: str, incarnation: int, *, is_spare: bool) -> None:
         """Start a process. If it cannot be forked, or the board is full, the start counts as failed."""
         self._deaths.pop(id_, None)
-        self.still_working()  # hundreds of starts in one turn are work, not a hang
         child = self._core.children[id_]
         try:
+            self._processes.preload(child.spec.preload)
+            self.still_working()  # an import, or hundreds of starts in one turn, are work and no hang
             self._processes.spawn(child, incarnation, is_spare=is_spare)
         except (ActorError, NameTaken, OSError) as error:
             self._continue_numbers(child)

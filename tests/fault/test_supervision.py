@@ -16,6 +16,8 @@ from actors.errors import ActorDied
 from actors.lateness import LATE_S
 from actors.process import is_alive
 from supervision.child_spec import AutoShutdown, Backoff, ChildSpec, Restart, Strategy, SupervisorFlags
+from supervision.messages import start_child
+from supervision.supervisor import supervisor_spec
 from tests.fault.actors_under_test import (
     PATIENCE_S,
     WORK_DEADLINE_S,
@@ -302,6 +304,14 @@ def test_a_pool_that_hangs_while_its_children_start_is_found_long_before_its_sta
         system.kill("crowd", signal.SIGSTOP)
         assert system.system.wait(PATIENCE_S)
         assert "child 'crowd' failed to start: killed: hung: no beat for" in system.system.verdict()
+
+
+def test_a_supervisor_that_imports_a_module_for_longer_than_its_hang_deadline_does_not_hang() -> None:
+    flags = SupervisorFlags(dynamic=True, ordered=False)
+    with running(supervisor_spec("sessions", flags, hang_deadline_s=HANG_S)) as system:
+        late = worker("late", preload=("tests.fault.slow_to_import",), start_deadline_s=PATIENCE_S)
+        assert system.probe.ask("sessions", start_child(late)).ok
+        assert (system.row("sessions").incarnation, system.row("late").incarnation) == (1, 1)
 
 
 # ---- escalation ----

@@ -19,6 +19,7 @@ from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, start_ticks
 from actors.system_messages import Preempted
 from actors.testing import InMemoryChild, InMemorySystem
 from supervision import reports, supervisor
+from supervision.child_processes import IMPORTING, LONGEST_IMPORT_S
 from supervision.child_spec import (
     AutoShutdown,
     Breaker,
@@ -39,7 +40,7 @@ from supervision.messages import (
     start_child,
 )
 from supervision.reports import Offender, SupervisorReport
-from supervision.supervisor import ORPHANS_END_S, Supervisor, supervisor_args
+from supervision.supervisor import ORPHANS_END_S, Supervisor, dynamic_supervisor_spec, supervisor_args
 from tests.unit.supervision.travellers import Where
 
 
@@ -504,6 +505,19 @@ def test_a_preload_that_raises_costs_the_child_and_nobody_else(
     assert "its preload 'broken_preload' cannot be imported" in refused.reason
     assert bench.is_alive("sup")
     assert tree.processes() == ["a.1"]
+
+
+def test_a_supervisor_that_imports_a_module_for_a_child_hangs_only_after_ten_minutes(tmp_path: Path) -> None:
+    with InMemorySystem(tmp_path, live_children=True) as bench:
+        below = dynamic_supervisor_spec("pool")
+        bench.start(Supervisor, "sup", supervisor_args(SupervisorFlags(), (below,)))
+        bench.settle()
+        bench.hang("pool", handler=f"{IMPORTING}torch")
+        bench.advance(LONGEST_IMPORT_S - 1.0)
+        assert bench.row("pool").incarnation == 1
+        bench.advance(below.hang_deadline_s)
+        assert bench.row("pool").incarnation == 2
+        assert "hung: in import torch" in bench.row("pool").last_reason
 
 
 def test_a_preload_that_is_not_there_is_left_to_the_child(bench: InMemorySystem) -> None:
