@@ -61,6 +61,10 @@ MAX_PLACED_INCARNATION = 2**60
 An actor's incarnation goes on from that of its row and is not higher; a client's is random and higher.
 """
 
+INCARNATIONS_PER_PLACEMENT = 2**20
+"""Incarnations reserved for each placement of an actor on a host: those of placement n begin at n times this
+number (`supervision.placement`)."""
+
 LAUNCHER = "launcher"
 """The parent of the root actor: the process that started the system, which is no actor."""
 

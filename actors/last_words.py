@@ -5,7 +5,10 @@ import select
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+
+from actors.board import INCARNATIONS_PER_PLACEMENT
 
 REASON_CHARACTERS = 1000
 """The longest reason. An exception may quote megabytes, and a reason is copied to many places."""
@@ -19,6 +22,9 @@ GROUP_LEVELS = 3
 
 CONSOLE_BYTES = 4096
 """A pipe that can be written to takes this many bytes at once (PIPE_BUF), so that printing never blocks."""
+
+CRASHES_KEPT = 5
+"""Number of newest incarnations of a name whose crash files are kept."""
 
 FLUSH_DEADLINE_S = 1.0
 """The longest wait for a slow reader of the standard output; a suspended reader keeps no process alive."""
@@ -117,3 +123,24 @@ def last_report(run_dir: Path, name: str, incarnation: int, limit_bytes: int) ->
 def crash_file(run_dir: Path, name: str, incarnation: int, suffix: str) -> Path:
     """The file of a crashed incarnation: its report (txt), or the stacks of a fatal signal (fault)."""
     return run_dir / "crash" / f"{name}.{incarnation}.{suffix}"
+
+
+def remove_old_crashes(run_dir: Path, name: str, incarnation: int) -> None:
+    """Remove the crash files of the incarnations that are too old when this one starts. Raises OSError.
+
+    The folder is listed only for the first incarnations of a placement, because those of the placement before
+    have other numbers. For every other incarnation just one is too old.
+    """
+    too_old = [incarnation - CRASHES_KEPT]
+    if incarnation % INCARNATIONS_PER_PLACEMENT <= CRASHES_KEPT < incarnation:
+        too_old = sorted({*_incarnations_with_files(run_dir, name), incarnation})[:-CRASHES_KEPT]
+    for number in too_old:
+        for suffix in ("fault", "txt"):
+            crash_file(run_dir, name, number, suffix).unlink(missing_ok=True)
+
+
+def _incarnations_with_files(run_dir: Path, name: str) -> Iterator[int]:
+    for file in (run_dir / "crash").iterdir():
+        number = file.name.removeprefix(f"{name}.").removesuffix(file.suffix)
+        if number.isdecimal():  # else the file is another actor's
+            yield int(number)

@@ -29,7 +29,13 @@ from actors.actor import Actor
 from actors.board import LAUNCHER, Board
 from actors.clock import SystemClock
 from actors.errors import ChildNotStarted
-from actors.last_words import crash_file, crash_report, flush_standard_streams, say_on_console
+from actors.last_words import (
+    crash_file,
+    crash_report,
+    flush_standard_streams,
+    remove_old_crashes,
+    say_on_console,
+)
 from actors.mail import Mail
 from actors.process import EXIT_CRASHED, can_open, drop_parents_descriptors, start_ticks
 from actors.runtime import Identity, identity_of
@@ -45,9 +51,6 @@ DESCRIPTORS_PER_CHILD = 3
 
 OWN_DESCRIPTORS = 48
 """Descriptors that a supervisor needs for itself, for its mailbox for example."""
-
-CRASHES_KEPT = 5
-"""Number of newest incarnations of a name whose crash files are kept."""
 
 
 class ChildProcess:
@@ -252,13 +255,6 @@ def leave_last_words(identity: Identity, text: str) -> None:
         board.close()
 
 
-def _remove_old_crash(identity: Identity) -> None:
-    """Remove the crash files of the one incarnation that is too old now, without listing the folder."""
-    too_old = identity.incarnation - CRASHES_KEPT
-    for suffix in ("fault", "txt"):
-        crash_file(identity.run_dir, identity.name, too_old, suffix).unlink(missing_ok=True)
-
-
 def actor_class(path: str) -> type[Actor]:
     """Import the class that `module:Class` names. Raises TypeError when it is no Actor."""
     module_name, _, class_name = path.partition(":")
@@ -303,7 +299,7 @@ def _prepare(identity: Identity) -> None:
     log.log_to(identity.run_dir / "logs" / f"{identity.name}.jsonl")
     send_log_records_to(log.library_records)
     with contextlib.suppress(OSError):  # a full disk is no reason not to start
-        _remove_old_crash(identity)
+        remove_old_crashes(identity.run_dir, identity.name, identity.incarnation)
         fault = crash_file(identity.run_dir, identity.name, identity.incarnation, "fault")
         faulthandler.enable(fault.open("w"))
 

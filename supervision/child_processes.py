@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from actors.board import LIVING, WAITING, ActorState, Board, second_row
+from actors.board import INCARNATIONS_PER_PLACEMENT, LIVING, WAITING, ActorState, Board, second_row
 from actors.clock import Clock
 from actors.errors import ChildNotStarted
 from actors.last_words import last_words, reason_of
@@ -22,7 +22,6 @@ from supervision.actions import Child, Ended, Status
 from supervision.child_spec import ChildType
 from supervision.errors import NameTaken
 from supervision.hang import HangCheck, beat_s, check_hang
-from supervision.placement import INCARNATIONS_PER_PLACEMENT
 from supervision.reports import Death
 
 IMPORTING = "import "

@@ -1,8 +1,7 @@
 """Checks before the actors of a host obey an order: who sent it, and the last placement on this board."""
 
 from actors.actor import Sender
-from actors.board import Board
-from supervision.placement import INCARNATIONS_PER_PLACEMENT
+from actors.board import INCARNATIONS_PER_PLACEMENT, Board
 
 
 def is_here(board: Board, sender: Sender) -> bool:

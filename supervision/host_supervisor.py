@@ -1,7 +1,7 @@
 """The actor on each host that starts and stops the actors that the leader places there."""
 
 from actors.actor import Actor, Sender, receives
-from actors.board import LIVING, ActorState
+from actors.board import INCARNATIONS_PER_PLACEMENT, LIVING, ActorState
 from actors.bridge_messages import Export, Exported, LinkDown, LinkUp
 from actors.errors import ActorError
 from actors.future import Future
@@ -19,7 +19,6 @@ from supervision.host_messages import (
     StopPlaced,
 )
 from supervision.messages import Children, Managed, TerminateChild, WhichChildren, start_child
-from supervision.placement import INCARNATIONS_PER_PLACEMENT
 from supervision.spec_parsing import parse
 
 STOP_DEADLINE_S = 600.0

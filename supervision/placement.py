@@ -24,9 +24,6 @@ from supervision.errors import InvalidChildSpec
 RETRY_S = 5.0
 """Seconds after which a host that refused to start an actor may be asked again."""
 
-INCARNATIONS_PER_PLACEMENT = 2**20
-"""Incarnations reserved for each placement: those of placement n begin at n times this number."""
-
 HIGHEST_NUMBER = 2**40
 """The highest placement number that is believed: times INCARNATIONS_PER_PLACEMENT it must fit on a board."""
 

@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from actors.board import Board
+from actors.board import INCARNATIONS_PER_PLACEMENT, Board
 from actors.errors import ActorError
 from actors.last_words import (
     CONSOLE_BYTES,
+    CRASHES_KEPT,
     GROUP_LEVELS,
     REASON_CHARACTERS,
     WORDS_CHARACTERS,
+    crash_file,
     crash_report,
     last_words,
     reason_of,
+    remove_old_crashes,
     say_on_console,
 )
 from actors.runtime import Identity
@@ -151,3 +154,21 @@ def test_what_is_said_on_the_console_keeps_its_end_and_never_waits_for_a_reader(
     assert in_a_child_that_says(writing, "nobody reads this") == 0
     os.close(reading)
     os.close(writing)
+
+
+def test_the_crash_files_of_the_five_newest_incarnations_are_kept_also_across_placements(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "crash").mkdir()
+    others = [crash_file(tmp_path, name, 1, "txt") for name in ("a.7", "b", "7")]
+    for other in others:
+        other.touch()
+    first = 3 * INCARNATIONS_PER_PLACEMENT
+    incarnations = [1, 2, 3, *range(first + 1, first + 9)]
+    for done, incarnation in enumerate(incarnations, 1):
+        remove_old_crashes(tmp_path, "a", incarnation)
+        for suffix in ("fault", "txt"):
+            crash_file(tmp_path, "a", incarnation, suffix).touch()
+        kept = incarnations[max(0, done - CRASHES_KEPT) : done]
+        files = {crash_file(tmp_path, "a", number, suffix) for number in kept for suffix in ("fault", "txt")}
+        assert {*(tmp_path / "crash").iterdir()} == {*files, *others}

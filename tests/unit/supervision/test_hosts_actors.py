@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
-from actors.board import LIVING, ActorState, Board
+from actors.board import INCARNATIONS_PER_PLACEMENT, LIVING, ActorState, Board
 from actors.bridge_messages import LinkDown, LinkUp
 from actors.codec import MAX_MESSAGE_BYTES, to_plain
 from actors.errors import Refused
@@ -33,7 +33,7 @@ from supervision.host_messages import (
 from supervision.host_supervisor import HostSupervisor
 from supervision.hosts import AWAIT_HOSTS_S, Hosts
 from supervision.messages import ChildInfo, Children, Managed, TerminateChild, WhichChildren
-from supervision.placement import INCARNATIONS_PER_PLACEMENT, RETRY_S, Carried, HostRecord, PlacedSpec
+from supervision.placement import RETRY_S, Carried, HostRecord, PlacedSpec
 from supervision.supervisor import CHILDREN_PER_ANSWER, Supervisor, supervisor_args, supervisor_spec
 from supervision.tree_text import tree_lines
 from tests.unit.actors.machines import Machines
