@@ -7,7 +7,6 @@ process below (invariant no-orphans).
 """
 
 import contextlib
-import errno
 import os
 import shutil
 import signal
@@ -39,9 +38,6 @@ ADMIN_EXIT_DEADLINE_S = 5.0
 LONGEST_MAIL_DIR_BYTES = 107 - len(f"/{MAX_SLOTS}.{2**63}")
 """Longest path of a `mail_dir`: it leaves room for the name of a socket in a path of at most 107 bytes."""
 
-PORT_DEADLINE_S = 2.0
-"""How long to wait for an earlier system to free its port. A killed one ends within milliseconds."""
-
 _NOT_OVER = LIVING | {ActorState.BACKOFF, ActorState.QUARANTINED}
 
 
@@ -67,13 +63,12 @@ class ActorSystem:
     run_dir           directory for the board, the key, logs and crash files; only one system may use it
     mail_dir          directory for the sockets of the mailboxes; a path of at most LONGEST_MAIL_DIR_BYTES
     start_deadline_s  seconds within which the root's own process must start
-    port              port of Thespian's admin on 127.0.0.1; None takes a free one
     prints_reports    whether supervisors also print to the standard error why a child ended
     rows              rows of the board: the largest number of actors, those of other hosts included
 
     Both directories may be relative; they are resolved here. Only one thread may call `tell` and `ask`: the
-    first that calls one of them. Raises SystemStartFailed when the directory or the port is in use, the path
-    of `mail_dir` is too long, or the root does not start.
+    first that calls one of them. Raises SystemStartFailed when the directory is in use, the path of
+    `mail_dir` is too long, or the root does not start.
     """
 
     def __init__(
@@ -83,7 +78,6 @@ class ActorSystem:
         root: RootSpec,
         *,
         start_deadline_s: float = 60.0,
-        port: int | None = None,
         prints_reports: bool = True,
         rows: int = SLOTS,
     ) -> None:
@@ -104,8 +98,7 @@ class ActorSystem:
                 structlog.get_logger().warning("orphan_killed", name=orphan.name, pid=orphan.pid)
         # The launcher keeps this socket open until the admin listens, so that the kernel gives the port to no
         # other process.
-        self._held_port = _hold_port(port)
-        self.port = int(self._held_port.getsockname()[1])
+        self._held_port = _hold_free_port()
         _set_aside_crashes(run_dir)
         for name in ("logs", "crash"):
             (run_dir / name).mkdir(mode=0o700, exist_ok=True)
@@ -333,18 +326,19 @@ class ActorSystem:
         from thespian.actors import InvalidActorAddress
 
         give_up = time.monotonic() + deadline_s
+        port = int(self._held_port.getsockname()[1])
         try:
             self._thespian = ThespianSystem(
                 "multiprocTCPBase",
-                capabilities={"Admin Port": self.port},
+                capabilities={"Admin Port": port},
                 logDefs={"version": 1, "disable_existing_loggers": False},
                 transientUnique=True,
             )
         except InvalidActorAddress as error:
             raise SystemStartFailed(
-                f"Thespian's admin did not answer on port {self.port} within "
-                f"{thespian_base.ADMIN_DEADLINE.total_seconds():g} s; the machine "
-                "may be overloaded; try again, or name another port"
+                f"Thespian's admin did not answer on port {port} within "
+                f"{thespian_base.ADMIN_DEADLINE.total_seconds():g} s; the machine may be overloaded, so try "
+                "again"
             ) from error
         finally:
             self._held_port.close()
@@ -422,25 +416,17 @@ def _set_aside_crashes(run_dir: Path) -> None:
         (run_dir / "crash").rename(earlier)
 
 
-def _hold_port(port: int | None) -> socket.socket:
-    """Return a socket bound to the port, if no process listens there, or to any free one for None.
+def _hold_free_port() -> socket.socket:
+    """Return a socket that is bound to a free port. Raises SystemStartFailed when there is none.
 
     A process that asks for any port is not given this one. One that binds it by its number with SO_REUSEADDR,
-    as Thespian's admin does, may listen there. Raises SystemStartFailed.
+    as Thespian's admin does, may listen there.
     """
-    give_up = time.monotonic() + PORT_DEADLINE_S
-    while True:
-        held = socket.socket()
-        # As Thespian does: closing connections of an earlier system do not count as a listener.
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            held.bind(("127.0.0.1", port or 0))
-            return held
-        except OSError as error:
-            held.close()
-            if time.monotonic() > give_up or error.errno != errno.EADDRINUSE:
-                raise SystemStartFailed(
-                    f"port {port} of 127.0.0.1 cannot be used: {error.strerror}; "
-                    "end what listens there, or choose another port"
-                ) from error
-        time.sleep(0.005)
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        held.bind(("127.0.0.1", 0))
+    except OSError as error:
+        held.close()
+        raise SystemStartFailed(f"127.0.0.1 has no free port: {error.strerror}") from error
+    return held

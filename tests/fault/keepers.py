@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -62,9 +61,9 @@ def root_spec() -> RootSpec:
     return RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
 
 
-def run_until_killed(folder: Path, port: int) -> None:
+def run_until_killed(folder: Path) -> None:
     """What the launching process does."""
-    with ActorSystem(folder, folder / "mail", root_spec(), port=port) as system:
+    with ActorSystem(folder, folder / "mail", root_spec()) as system:
         system.wait(600)
 
 
@@ -74,10 +73,9 @@ class Launched:
     def __init__(self) -> None:
         self.mark = f"{MARK}={uuid.uuid4()}"
         self.run_dir = new_folder()
-        self.port = free_port()
         name, _, value = self.mark.partition("=")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, str(self.run_dir), str(self.port)],
+            [sys.executable, "-m", MODULE, str(self.run_dir)],
             env=os.environ | {name: value, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         try:
@@ -162,13 +160,6 @@ def new_folder() -> Path:
     return folder
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _sleeps(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).name() == SLEEP[0]
@@ -176,4 +167,4 @@ def _sleeps(pid: int) -> bool:
 
 
 if __name__ == "__main__":
-    run_until_killed(Path(sys.argv[1]), int(sys.argv[2]))
+    run_until_killed(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""The launcher's side: asking, starting again on the same port, and what the board says at the end."""
+"""The launcher's side: asking, starting again, and what the board says at the end."""
 
 import contextlib
 import os
@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 import pytest
 
-from actors import system as system_module
 from actors import thespian_base
 from actors.board import LAUNCHER, ActorState, Board
 from actors.errors import ActorDied, ActorError, AskTimeout, Refused, SystemStartFailed
@@ -58,19 +57,13 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def launched(folder: Path, port: int | None = None) -> Iterator[ActorSystem]:
+def launched(folder: Path) -> Iterator[ActorSystem]:
     with sockets_left_to_the_collector():
-        system = ActorSystem(folder, folder / "mail", root(), port=port)
+        system = ActorSystem(folder, folder / "mail", root())
     with system:
         eventually(lambda: bool(system.board.get(0, "ready")), "the root is ready")
         yield system
     system.board.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_the_launcher_asks_and_every_ask_ends(folder: Path) -> None:
@@ -110,17 +103,16 @@ from pathlib import Path
 from typing import Any
 from tests.fault.test_launcher import launched
 
-with launched(Path(sys.argv[1]), int(sys.argv[2])) as system:
+with launched(Path(sys.argv[1])) as system:
     print("runs", flush=True)
     system.wait(600)
 """
 
 
 @pytest.mark.parametrize("victim", ["launcher", "admin"])
-def test_the_next_start_on_the_same_port_follows_the_kill_at_once(folder: Path, victim: str) -> None:
-    port = free_port()
+def test_the_next_start_in_the_same_directory_follows_the_kill_at_once(folder: Path, victim: str) -> None:
     launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCH, str(folder), str(port)],
+        [sys.executable, "-c", LAUNCH, str(folder)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         text=True,
@@ -133,8 +125,7 @@ def test_the_next_start_on_the_same_port_follows_the_kill_at_once(folder: Path, 
         if victim == "admin":
             launcher.wait(PATIENCE_S)
         started = time.monotonic()
-        with launched(folder, port) as system:
-            assert system.port == port
+        with launched(folder) as system:
             assert system.ask("a", Echo(text="again")) == Echo(text="again")
             assert time.monotonic() - started < AGAIN_WITHIN_S
             assert system.reaped == ()
@@ -150,16 +141,6 @@ def test_a_directory_whose_launcher_runs_is_refused_and_its_system_unharmed(fold
         with pytest.raises(SystemStartFailed, match=rf"in use by process {os.getpid()}"):
             ActorSystem(folder, folder / "mail", root())
         assert system.ask("a", Echo(text="unharmed")) == Echo(text="unharmed")
-
-
-def test_a_port_that_somebody_else_listens_on_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_module, "PORT_DEADLINE_S", 0.1)
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        with pytest.raises(SystemStartFailed, match=rf"port {port} of 127.0.0.1 cannot be used"):
-            ActorSystem(folder, folder / "mail", root(), port=port)
 
 
 def open_files(processes: list[psutil.Process]) -> set[str]:
