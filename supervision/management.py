@@ -7,14 +7,14 @@ until init has returned). A termination is complete when the child is gone.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from supervision import replacement
 from supervision.actions import Action, Child, ManagementCall, Status, Target
-from supervision.child_spec import ChildSpec, Restart, SupervisorFlags, check_fits
+from supervision.child_spec import ChildSpec, ChildType, Restart, SupervisorFlags, check_fits
 from supervision.circuit_breaker import Circuit
 from supervision.core import SupervisorCore, answer
 from supervision.errors import InvalidChildSpec
+from supervision.messages import ChildCounts
 
 NOT_FOUND = "not_found"
 RUNNING = "running"
@@ -29,16 +29,6 @@ WAITS = None
 
 Outcome = tuple[list[Action], str | None]
 """Actions, and the answer: '' when it is done, a reason when it is refused, WAITS when it comes later."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildTally:
-    """The counts of OTP's `count_children` except those of workers and supervisors, which the actor adds."""
-
-    specs: int
-    active: int
-    restarting: int
-    quarantined: int
 
 
 def start_child(
@@ -147,11 +137,14 @@ def update_flags(core: SupervisorCore, flags: SupervisorFlags, now_s: float) -> 
     return core.tick(now_s), ""
 
 
-def count_children(core: SupervisorCore) -> ChildTally:
+def count_children(core: SupervisorCore) -> ChildCounts:
     children = core.children.values()
-    return ChildTally(
+    supervisors = sum(child.spec.type is ChildType.SUPERVISOR for child in children)
+    return ChildCounts(
         specs=len(children),
         active=sum(child.status is not Status.DOWN for child in children),
+        supervisors=supervisors,
+        workers=len(children) - supervisors,
         restarting=sum(describe(child) == RESTARTING for child in children),
         quarantined=sum(child.is_quarantined for child in children),
     )

@@ -315,16 +315,7 @@ class Supervisor(Actor):
 
     @receives(CountChildren)
     def count_children(self, _: CountChildren, __: Sender) -> ChildCounts:
-        counts = management.count_children(self._core)
-        supervisors = sum(c.spec.type is ChildType.SUPERVISOR for c in self._core.children.values())
-        return ChildCounts(
-            specs=counts.specs,
-            active=counts.active,
-            supervisors=supervisors,
-            workers=counts.specs - supervisors,
-            restarting=counts.restarting,
-            quarantined=counts.quarantined,
-        )
+        return management.count_children(self._core)
 
     async def _manage(
         self,
