@@ -178,7 +178,7 @@ async def test_a_fault_of_the_machine_during_a_judgement_is_never_a_number(
         with pytest.raises(InfrastructureFault) as raised:
             await score(KINDS[kind], setting)
         found[how] = raised.type.__name__
-    assert found == {"dead": "MachineDied", "refusing": "CallFailed", "cut off": "MachineDied"}
+    assert found == {"dead": "MachineDied", "refusing": "StatusNotOk", "cut off": "MachineDied"}
     with pytest.raises(InfrastructureFault):
         await score(KINDS[kind], hung, HANGS_S)
 
