@@ -571,6 +571,11 @@ def write_shards(machine: Machine) -> Path:
     return write_checkpoint(machine.paths.checkpoints, CheckpointState(version=7, learner={}), write_files)
 
 
+def assert_files_of_one_attempt(trainer: Machine) -> None:
+    kept = {entry.key.split("/")[2] for entry in trainer.checkpoints._storage.entries(PREFIX)}
+    assert len(kept) == 2, "the manifest, and the files of one attempt"
+
+
 def test_one_of_many_files_that_cannot_be_put_publishes_nothing_and_the_next_attempt_does(
     machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -589,8 +594,7 @@ def test_one_of_many_files_that_cannot_be_put_publishes_nothing_and_the_next_att
     trainer.checkpoints.publish(7, folder)
     served = machine("engines").checkpoints.policy(7)
     assert {name: (served / name).read_text() for name in SHARDS} == {n: f"weights of {n}" for n in SHARDS}
-    kept = {entry.key.split("/")[2] for entry in trainer.checkpoints._storage.entries(PREFIX)}
-    assert len(kept) == 2, "the manifest, and the files of one attempt"
+    assert_files_of_one_attempt(trainer)
 
 
 def test_one_of_many_files_that_cannot_be_fetched_leaves_no_version_and_the_next_try_has_all(
@@ -627,8 +631,7 @@ def test_files_that_can_neither_be_put_nor_deleted_go_with_the_next_attempt(
 
     transfers.fails = False
     trainer.checkpoints.publish(7, folder)
-    kept = {entry.key.split("/")[2] for entry in trainer.checkpoints._storage.entries(PREFIX)}
-    assert len(kept) == 2, "the manifest, and the files of one attempt"
+    assert_files_of_one_attempt(trainer)
 
 
 def test_a_trainer_that_cannot_fetch_one_of_many_files_keeps_none_of_them(
