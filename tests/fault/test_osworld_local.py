@@ -73,7 +73,7 @@ def _server() -> OSWorldLocalSettings:
     serve = f'PATH={sys.prefix}/bin:$PATH PYTHONPATH={python_path} exec python {GUEST}/serve.py "$0"'
     return OSWorldLocalSettings(
         server=("sh", "-c", serve, "{port}"),
-        readable=(REPOSITORY / "dart", REPOSITORY / "tests", *packages),
+        readable=(REPOSITORY / "actors", REPOSITORY / "dart", REPOSITORY / "tests", *packages),
     )
 
 

@@ -66,7 +66,7 @@ def _server() -> OSWorldLocalSettings:
     serve = SERVES.format(guest=GUEST, prefix=sys.prefix, python_path=python_path)
     return OSWorldLocalSettings(
         server=("sh", "-c", serve, "{port}"),
-        readable=(REPOSITORY / "dart", REPOSITORY / "tests", *packages),
+        readable=(REPOSITORY / "actors", REPOSITORY / "dart", REPOSITORY / "tests", *packages),
     )
 
 
