@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dart.config.cluster import ClusterFile
     from dart.config.config import Config
     from dart.config.hub import HubPolicy
-    from dart.core.run_directory import RunPaths
+    from dart.core.run_directory import Holder, RunPaths
     from dart.inspect.result import TrainResult
     from dart.run.site import RunSite
 
@@ -172,22 +172,24 @@ def down(
     * `dartrl down --now --run-dir runs/laptop`
     """
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
-    from dart.core.run_directory import holder
+    from dart.core.run_directory import lock_holder, still_held
     from dart.run.ending import still_runs
 
     if is_address(run_dir):
         _down_elsewhere(chosen(run_dir), wait_s, now=now)
         return
     root = chosen(run_dir)
-    pid = holder(root)
-    if pid is None:
+    found = lock_holder(root)
+    if found is None:
         raise NotRunningError(f"the run in {root} is not running")
-    if pid == 0:
+    if not found.pid:
         raise SilentError(
             f"{root} is locked by a process that has not written its pid yet; try again in a moment"
         )
-    if not _end_process(root, pid, wait_s, now=now):
-        raise TemporaryError(still_runs(pid, f"in {root}", wait_s))
+    if not _end_process(root, found, wait_s, now=now):
+        raise TemporaryError(still_runs(found.pid, f"in {root}", wait_s))
+    if not _is_released(root, found):
+        raise SilentError(still_held(root, found.pid))
     say(f"the run in {root} has ended")
     _say_what_is_left(root)
 
@@ -570,11 +572,12 @@ def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float) -> int 
 # ---- down ----
 
 
-def _end_process(root: Path, pid: int, wait_s: float, *, now: bool) -> bool:
+def _end_process(root: Path, found: "Holder", wait_s: float, *, now: bool) -> bool:
     """Ask the main process of a run to end, and return whether it ended within `wait_s`.
 
     How it is asked: `dart.run.ending.ask_to_end`. The end is read from a pidfd, because the pid stays in
-    use until the parent of the process collects its exit code.
+    use until the parent of the process collects its exit code. A process that is not shown here gets no
+    signal and counts as ended, because its pid may be that of another process.
     """
     import select
 
@@ -582,13 +585,27 @@ def _end_process(root: Path, pid: int, wait_s: float, *, now: bool) -> bool:
     from dart.run.ending import ask_to_end
 
     try:
-        fd = os.pidfd_open(pid)
+        fd = os.pidfd_open(found.pid)
     except ProcessLookupError:
         return True
     try:
+        if not found.is_shown_here:
+            return True
         ask_to_end(RunPaths(root), fd, now=now)
         return bool(select.select([fd], [], [], wait_s)[0])
     except ProcessLookupError:
         return True
     finally:
         os.close(fd)
+
+
+def _is_released(root: Path, found: "Holder") -> bool:
+    """Wait until a run has released its lock, at most ORPHANS_END_S, and return whether it has."""
+    from dart.core.run_directory import ORPHANS_END_S, lock_holder
+
+    give_up_s = time.monotonic() + ORPHANS_END_S
+    while lock_holder(root) == found:  # another holder is the next start
+        if time.monotonic() > give_up_s:
+            return False
+        time.sleep(POLL_S)
+    return True

@@ -4,7 +4,7 @@ A run is running as long as the lock on its directory is held; there is no pid f
 lock is an flock, which every process of the run inherits. So it is free when the last of them has ended.
 
     config.toml   the resolved configuration        checkpoints/  one folder per policy version
-    lock          held by a running run; its pid    logs/         one file per actor
+    lock          held by a running run: `Holder`   logs/         one file per actor
     key           32 random bytes, mode 0600        crash/        last output of actors that died
     board         vitals of all actors              report.json   the final table
     control.sock  socket of the control endpoint    session.json  how much of its time is used
@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors.process import is_alive, is_running, start_ticks
 from actors.scratch import held
 from dart.core.disk_errors import FULL_DISK
 from dart.core.errors import ConfigurationError, NotRunningError, RunDirectoryError
@@ -111,6 +112,24 @@ class RunPaths:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """The main process of a run, as it describes itself in the lock of the run directory."""
+
+    pid: int
+    """0 while the run starts."""
+    ticks: int
+    """When it started (`actors.process.start_ticks`); 0 if unknown, as in a lock of an earlier version."""
+
+    @property
+    def is_shown_here(self) -> bool:
+        """Whether the process runs and this machine, or this container, shows it.
+
+        In another container with the same run directory, its pid is that of another process, or of none.
+        """
+        return is_running(self.pid, self.ticks) if self.ticks else is_alive(self.pid)
+
+
+@dataclass(frozen=True, slots=True)
 class RunDirectory:
     """A run directory whose lock this process holds."""
 
@@ -147,7 +166,7 @@ def claimed(
             raise _cannot_make(paths.root, error) from error
         refuse_unfit(paths, resume=resume)
         os.ftruncate(lock_fd, 0)
-        os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(lock_fd, f"{os.getpid()} {start_ticks(os.getpid())}\n".encode(), 0)
         make_private(*paths.folders)
         make_record(paths)
         write_atomically(paths.key, os.urandom(KEY_BYTES), 0o600)
@@ -222,9 +241,9 @@ def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
     Call this first when a run is started. Remaining processes of a killed run are no reason to refuse,
     because `claimed` waits for them.
     """
-    pid = holder(paths.root) if paths.lock.exists() else None
-    if pid is not None and (pid == 0 or _alive(pid)):
-        raise taken(paths.root, pid or None)
+    found = lock_holder(paths.root) if paths.lock.exists() else None
+    if found is not None and (not found.pid or found.is_shown_here):
+        raise taken(paths.root, found)
     refuse_unfit(paths, resume=resume)
 
 
@@ -241,27 +260,32 @@ def _cannot_make(root: Path, error: OSError) -> Exception:
 def _wait_for_lock(fd: int, paths: RunPaths) -> None:
     started_s = time.monotonic()
     while not _try_lock(fd, fcntl.LOCK_EX):
-        pid = _recorded_pid(fd)
-        limit_s = LOCK_WAIT_S if pid is None or _alive(pid) else ORPHANS_END_S
+        found = _recorded(fd)
+        limit_s = LOCK_WAIT_S if not found.pid or found.is_shown_here else ORPHANS_END_S
         if time.monotonic() - started_s > limit_s:
-            raise taken(paths.root, pid)
+            raise taken(paths.root, found)
         time.sleep(0.02)
 
 
-def taken(root: Path, pid: int | None) -> RunDirectoryError:
-    """Return the error for a run directory whose lock another process holds.
-
-    pid   the process that wrote its pid into the lock; None: none has yet
-    """
-    if pid is not None and not _alive(pid):
+def taken(root: Path, found: Holder) -> RunDirectoryError:
+    """Return the error for a run directory whose lock another process holds."""
+    if found.pid and not found.is_shown_here:
         return RunDirectoryError(
-            f"run directory {root} is held by remaining processes of process {pid}, which has ended; "
-            f"find them with 'fuser {root / 'lock'}' and end them, or choose another directory with --run-dir"
+            f"{still_held(root, found.pid)}. You can also choose another directory with --run-dir"
         )
-    holder = f"process {pid}" if pid is not None else "another process"
+    who = f"process {found.pid}" if found.pid else "another process"
     return RunDirectoryError(
-        f"run directory {root} is taken by {holder}; look at that run with 'dartrl status --run-dir {root}', "
+        f"run directory {root} is taken by {who}; look at that run with 'dartrl status --run-dir {root}', "
         "end it, or choose another directory with --run-dir"
+    )
+
+
+def still_held(root: Path, pid: int) -> str:
+    """Say that the lock of a run is held, although its main process is not shown here, and what to do."""
+    return (
+        f"run directory {root} is held, but its process {pid} is not on this machine or in this container: "
+        "end the run where it was started; or, if the process has ended, find its remaining processes with "
+        f"'fuser {root / 'lock'}' and end them"
     )
 
 
@@ -273,13 +297,10 @@ def _try_lock(fd: int, kind: int) -> bool:
     return True
 
 
-def _recorded_pid(fd: int) -> int | None:
-    text = os.pread(fd, 32, 0).strip()
-    return int(text) if text.isdigit() else None
-
-
-def _alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+def _recorded(fd: int) -> Holder:
+    numbers = [int(word) for word in os.pread(fd, 64, 0).split() if word.isdigit()]
+    pid, ticks = [*numbers, 0, 0][:2]
+    return Holder(pid, ticks)
 
 
 def holder(root: Path) -> int | None:
@@ -289,13 +310,19 @@ def holder(root: Path) -> int | None:
 
     raises    NotRunningError if there is no run in this directory
     """
+    found = lock_holder(root)
+    return None if found is None else found.pid
+
+
+def lock_holder(root: Path) -> Holder | None:
+    """Return the main process of the run in `root`, if the run is running. Raises as `holder` does."""
     paths = RunPaths(root)
     try:
         fd = os.open(paths.lock, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         raise NotRunningError(f"there is no run in {root}; name its directory with --run-dir") from None
     try:
-        return None if _try_lock(fd, fcntl.LOCK_SH) else _recorded_pid(fd) or 0
+        return None if _try_lock(fd, fcntl.LOCK_SH) else _recorded(fd)
     finally:
         os.close(fd)
 

@@ -23,7 +23,7 @@ from actors.orphans import still_running
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.core.errors import DartError
-from dart.core.run_directory import RunPaths, holder
+from dart.core.run_directory import RunPaths, lock_holder
 from dart.environments.browser.environment import CHROMIUM
 from dart.preflight.disk_need import disk_need, existing_part
 from dart.preflight.requirements import (
@@ -248,9 +248,9 @@ def run_state(target: CheckTarget) -> Iterator[CheckResult]:
         yield _note("run", "no run to check; name one with --run-dir")
         return
     root = target.paths.root
-    pid = holder(root)
-    is_led = pid is not None and (pid == 0 or Path(f"/proc/{pid}").exists())
-    led_by = f"is running as process {pid}" if pid else "is being started"
+    found = lock_holder(root)
+    is_led = found is not None and (not found.pid or found.is_shown_here)
+    led_by = f"is running as process {found.pid}" if found and found.pid else "is being started"
     yield _fine("run", f"{root} {led_by if is_led else 'is not running'}")
     orphans = [] if is_led else _orphans(target.paths)
     for name, orphan in orphans:

@@ -1,5 +1,9 @@
-"""`dartrl down` says what the run has left for its next start."""
+"""`dartrl down` says what the run has left for its next start, and signals no process of anything else."""
 
+import fcntl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -7,16 +11,20 @@ from typer.testing import CliRunner
 
 from dart.cli.exit_codes import ExitCode
 from dart.cli.main import app
+from dart.core import run_directory
+from dart.core.run_directory import Holder
 from tests.recorded_run import record_run
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that runs every run, and ends when it is asked to."""
-    monkeypatch.setattr("dart.core.run_directory.holder", lambda root: 7)
-    monkeypatch.setattr("dart.cli.up._end_process", lambda root, pid, wait_s, *, now: wait_s > 1.0)
+    monkeypatch.setattr(run_directory, "lock_holder", lambda root: Holder(pid=7, ticks=0))
+    monkeypatch.setattr("dart.cli.up._end_process", lambda root, found, wait_s, *, now: wait_s > 1.0)
+    monkeypatch.setattr("dart.cli.up._is_released", lambda root, found: True)
 
 
+@pytest.mark.usefixtures("ended")
 def test_it_says_from_where_the_next_start_continues(tmp_path: Path) -> None:
     record_run(tmp_path / "run")
     result = CliRunner().invoke(app, ["down", "--run-dir", str(tmp_path / "run")])
@@ -26,6 +34,7 @@ def test_it_says_from_where_the_next_start_continues(tmp_path: Path) -> None:
     assert "continues from version 1 with 7 trajectories; 1 rollouts that were being played" in said
 
 
+@pytest.mark.usefixtures("ended")
 def test_a_run_that_ended_before_it_had_a_record_leaves_nothing_to_say(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     result = CliRunner().invoke(app, ["down", "--run-dir", str(tmp_path / "run")])
@@ -33,6 +42,7 @@ def test_a_run_that_ended_before_it_had_a_record_leaves_nothing_to_say(tmp_path:
     assert result.output.endswith("has ended\n")
 
 
+@pytest.mark.usefixtures("ended")
 def test_a_run_that_drains_for_longer_can_be_waited_for_as_the_message_says(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     runner, at_run = CliRunner(), ["--run-dir", str(tmp_path / "run")]
@@ -41,3 +51,44 @@ def test_a_run_that_drains_for_longer_can_be_waited_for_as_the_message_says(tmp_
     assert "still runs the run" in early.output
     assert "after 1 s; wait for longer with `dartrl down --wait SECONDS`" in " ".join(early.output.split())
     assert runner.invoke(app, ["down", "--wait", "1800", *at_run]).exit_code == 0
+
+
+@contextmanager
+def held_lock(root: Path, text: str) -> Iterator[None]:
+    """A lock with this text, which some process holds while the block lasts."""
+    root.mkdir()
+    with (root / "lock").open("w") as lock:
+        lock.write(text)
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.parametrize("text", ["4194305 1\n", "4194305\n"], ids=["", "of an earlier version"])
+def test_a_run_that_holds_its_lock_and_whose_process_is_not_shown_here_has_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(run_directory, "ORPHANS_END_S", 0.0)
+
+    with held_lock(tmp_path / "run", text):
+        ran = CliRunner().invoke(app, ["down", "--run-dir", str(tmp_path / "run")])
+
+    assert ran.exit_code == ExitCode.UNKNOWN, ran.output
+    assert "process 4194305 is not on this machine or in this container" in " ".join(ran.output.split())
+    assert "has ended\n" not in ran.output
+
+
+@pytest.mark.parametrize("options", [[], ["--now"]])
+def test_a_process_that_only_has_the_pid_of_a_run_in_another_container_gets_no_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setattr(run_directory, "ORPHANS_END_S", 0.0)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            with held_lock(tmp_path / "run", f"{other.pid} 1\n"):
+                ran = CliRunner().invoke(app, ["down", *options, "--run-dir", str(tmp_path / "run")])
+            assert ran.exit_code == ExitCode.UNKNOWN, ran.output
+            assert other.poll() is None
+        finally:
+            other.kill()
+            assert other.wait() == -9

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.process import start_ticks
 from dart.core.errors import NotRunningError, RunDirectoryError
 from dart.core.run_directory import RunPaths, claimed, holder, latest_run, mail_dir, refuse_at_once
 
@@ -48,7 +49,7 @@ def test_a_claimed_directory_holds_what_a_run_needs(tmp_path: Path) -> None:
         assert len(paths.key.read_bytes()) == 32
         assert stat.S_IMODE(paths.key.stat().st_mode) == 0o600
         assert all(folder.is_dir() for folder in paths.folders)
-        assert paths.lock.read_text() == f"{os.getpid()}\n"
+        assert paths.lock.read_text() == f"{os.getpid()} {start_ticks(os.getpid())}\n"
 
 
 def test_the_mail_folder_is_private_short_and_gone_at_the_end(tmp_path: Path) -> None:

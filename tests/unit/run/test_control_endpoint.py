@@ -17,7 +17,7 @@ from actors.system import RootSpec
 from benchmarks.control_fuzz import fuzz
 from dart.config.config import Config
 from dart.core.errors import NotRunningError, SilentError
-from dart.core.run_directory import RunPaths, claimed
+from dart.core.run_directory import RunPaths, claimed, holder
 from dart.inspect.sidecar_status import read_sidecar
 from dart.run import control_endpoint as endpoint_module
 from dart.run.control_endpoint import ControlActor, ControlEndpoint
@@ -103,8 +103,7 @@ def test_nonsense_is_answered_and_ends_nothing(serving: RunPaths) -> None:
 
 def test_malformed_requests_change_nothing_and_tell_no_secret(serving: RunPaths) -> None:
     serving.key.write_bytes(b"the key of this run, 32 bytes...")
-    lock = int(serving.lock.read_text())
-    assert lock == os.getpid(), "the run's main process is this one"
+    assert holder(serving.root) == os.getpid(), "the run's main process is this one"
 
     found = fuzz(serving, frames=300, seed=7)
 
