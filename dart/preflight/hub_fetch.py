@@ -2,9 +2,10 @@
 
 A branch or a tag is first resolved to a commit, and all files are fetched from this commit. The folder of the
 checkpoint appears only when every file has been fetched and checked. Its `hub.json` has the repository, the
-revision, the commit and the hash of each file.
+revision, the commit and the hash of each file. One process at a time fetches a checkpoint.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -31,6 +32,8 @@ def fetch(
 ) -> Path:
     """Fetch a checkpoint, unless it has been fetched before, and return its folder.
 
+    If another process fetches the same checkpoint, wait for it.
+
     say           prints a line of progress
     only_config   fetch only config.json, which is enough for an estimate of memory (`dartrl up --dry-run`)
 
@@ -38,8 +41,31 @@ def fetch(
     not have the hash that the hub reports. Raises OSError if the disk is full or fails, or if the user may
     not write into the folder.
     """
-    if (policy.folder / NOTE).is_file():
-        return policy.folder
+    if not _is_fetched(policy):
+        with _alone(policy, say):
+            if not _is_fetched(policy):  # by another process meanwhile
+                _fetch(policy, say, only_config=only_config)
+    return policy.folder
+
+
+def _is_fetched(policy: HubPolicy) -> bool:
+    return (policy.folder / NOTE).is_file()
+
+
+@contextmanager
+def _alone(policy: HubPolicy, say: Callable[[str], None]) -> Iterator[None]:
+    """Let no other process fetch the same checkpoint while the block lasts. Raises OSError."""
+    policy.folder.parent.mkdir(parents=True, exist_ok=True)
+    with policy.folder.with_name(f".{policy.folder.name}.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another process fetches {policy}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(policy: HubPolicy, say: Callable[[str], None], *, only_config: bool) -> None:
     with _told(policy):
         from huggingface_hub import HfApi
 
@@ -59,13 +85,12 @@ def fetch(
             hashes[one.rfilename] = _checked(target / one.rfilename, one, policy)
     shutil.rmtree(target / ".cache", ignore_errors=True)
     if only_config:
-        return target
+        return
     note = {"repo": policy.repo, "revision": policy.revision, "commit": info.sha, "files": hashes}
     (target / NOTE).write_text(json.dumps(note, indent=1))
     shutil.rmtree(policy.folder, ignore_errors=True)  # a config.json that was fetched alone
     target.rename(policy.folder)
     say(f"{policy} is commit {info.sha}, in {policy.folder}")
-    return policy.folder
 
 
 def fetch_if_allowed(config: Config, say: Callable[[str], None]) -> None:
@@ -82,7 +107,7 @@ def fetched_by_start(config: Config) -> HubPolicy | None:
     not been fetched before.
     """
     policy = fetched_from(config.training.policy)
-    if policy is None or not config.training.fetch_policy or (policy.folder / NOTE).is_file():
+    if policy is None or not config.training.fetch_policy or _is_fetched(policy):
         return None
     return policy
 

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import huggingface_hub
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from dart.cli.main import app
 from dart.config.config import ConfigError, load_config
 from dart.config.hub import NOTE, fetched_from, hub_policy
+from dart.preflight import hub_fetch
 from dart.preflight.hub_fetch import fetched_by_start
 from dart.preflight.requirements import missing_policy
 from tests.patience import slowness
@@ -230,3 +232,57 @@ def test_a_disk_that_takes_no_checkpoint_is_named_and_not_the_network(
     assert ran.exit_code == 74, ran.output
     assert says.format(folder=tmp_path / "models/hub/owner--tiny@main") in ran.output
     assert "HF_ENDPOINT" not in ran.output
+
+
+def test_of_two_that_fetch_the_same_checkpoint_at_once_the_second_waits_and_fetches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    policy = hub_policy(f"hf://{REPO}@main")
+    assert policy is not None
+    downloads: list[str] = []
+    second_waits_or_ended = Event()
+
+    def note(line: str) -> None:
+        if "waiting" in line:
+            second_waits_or_ended.set()
+
+    def fetch_too() -> None:
+        try:
+            hub_fetch.fetch(policy, note)
+        finally:
+            second_waits_or_ended.set()
+
+    second = Thread(target=fetch_too)
+
+    class Api:
+        """A hub that is asked for the second file when a second fetch begins."""
+
+        def __init__(self, endpoint: str | None) -> None:
+            pass
+
+        def model_info(self, *_: Any, **__: Any) -> Any:
+            large = SimpleNamespace(sha256=hashlib.sha256(FILES["model.safetensors"]).hexdigest())
+            small = listed("config.json", FILES["config.json"])["blobId"]
+            siblings = [
+                SimpleNamespace(rfilename="config.json", size=1, lfs=None, blob_id=small),
+                SimpleNamespace(rfilename="model.safetensors", size=1, lfs=large, blob_id=""),
+            ]
+            return SimpleNamespace(sha=COMMIT, siblings=siblings)
+
+        def hf_hub_download(self, repo: str, name: str, *, revision: str, local_dir: Path) -> None:
+            downloads.append(name)
+            if len(downloads) == 2:
+                second.start()
+                assert second_waits_or_ended.wait(60 * slowness())
+            local_dir.mkdir(parents=True, exist_ok=True)
+            (local_dir / name).write_bytes(FILES[name])
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+
+    hub_fetch.fetch(policy)
+    second.join()
+
+    assert downloads == ["config.json", "model.safetensors"]
+    files = json.loads((policy.folder / NOTE).read_text())["files"]
+    assert {path.name for path in policy.folder.iterdir()} == {*files, NOTE}
