@@ -125,17 +125,18 @@ def _settings(
     checkpoint   None: resume the evaluation in `run_dir` with the configuration that it has
     chosen       overrides of the configuration
 
-    Raises ConfigError, and UsageError if the run to resume trains.
+    Raises ConfigError, RunDirectoryError if there is no run to resume, and UsageError if that run trains.
     """
     from dart.config.config import load_config
     from dart.config.layers import literal
-    from dart.core.run_directory import RunPaths
+    from dart.core.run_directory import RunPaths, config_to_resume
 
     if checkpoint is None:
         assert run_dir is not None
         paths = RunPaths(run_dir)
+        path = config_to_resume(paths)
         _refuse_run_that_trains(paths)
-        return load_config(paths.config, [*chosen, f"run.dir={literal(str(run_dir))}"])
+        return load_config(path, [*chosen, f"run.dir={literal(str(run_dir))}"])
     of_its_run = RunPaths(checkpoint.resolve().parent.parent).config
     path = config or (of_its_run if of_its_run.is_file() else None)
     policy = [f"training.policy={literal(str(checkpoint.resolve()))}", 'training.learner="none"']

@@ -45,30 +45,29 @@ def training_config(
     """Return the configuration of a new run, or of the run to resume.
 
     path      None: the built-in values; with `resume`, the configuration in the run directory
-    run_dir   None: with `resume` and without `path`, the run in runs/ that is running or newest and is no
-              exploration
-    raises    ConfigError; NotRunningError if there is no run to resume
+    run_dir   None: with `resume` and without `path`, the run in runs/ that is running or newest and trains
+    raises    ConfigError; NotRunningError or RunDirectoryError if there is no run to resume
     """
     from dart.config.config import load_config
     from dart.config.layers import literal
-    from dart.core.run_directory import RunPaths, latest_run
+    from dart.core.run_directory import RunPaths, config_to_resume, latest_run
 
     if resume and path is None:
-        run_dir = run_dir or latest_run(RUNS, skips_explorations=True)
-        path = RunPaths(run_dir).config
+        run_dir = run_dir or latest_run(RUNS, trains=True)
+        path = config_to_resume(RunPaths(run_dir))
     chosen = [f"run.dir={literal(str(run_dir))}"] if run_dir else []
     return load_config(path, [*overrides, *chosen])
 
 
 def _train(config: "Config", *, resume: bool) -> None:
-    from dart.core.run_directory import RunPaths, refuse_at_once, refuse_exploration
+    from dart.core.run_directory import RunPaths, refuse_at_once, refuse_untrained
     from dart.preflight.hub_fetch import fetch_if_allowed
     from dart.preflight.requirements import require_installation
     from dart.run.other_control_node import refuse_running_elsewhere
 
     paths = RunPaths(config.run.dir)
     refuse_at_once(paths, resume=resume)
-    refuse_exploration(paths)
+    refuse_untrained(paths)
     if resume:
         refuse_running_elsewhere(config, paths)
     fetch_if_allowed(config, say)

@@ -279,7 +279,7 @@ def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool)
 
 def _begin_or_continue(settings: "Config", *, resume: bool) -> None:
     """Raise an error if the start would fail at once. With `resume`, take over a run with a lost machine."""
-    from dart.core.run_directory import RunPaths, refuse_at_once, refuse_exploration
+    from dart.core.run_directory import RunPaths, refuse_at_once, refuse_untrained
     from dart.run.other_control_node import is_taken_over, refuse_running_elsewhere, take_over
 
     paths = RunPaths(settings.run.dir)
@@ -287,7 +287,7 @@ def _begin_or_continue(settings: "Config", *, resume: bool) -> None:
     if resume and is_taken_over(settings, paths):
         take_over(settings, paths)
     refuse_at_once(paths, resume=resume or was_here)
-    refuse_exploration(paths)
+    refuse_untrained(paths)
     if was_here:  # a takeover has waited for the other machine already
         refuse_running_elsewhere(settings, paths)
 
@@ -428,7 +428,7 @@ def _what_it_would_do(settings: "Config", paths: "RunPaths", *, resume: bool = F
 
     Raises RunDirectoryError or DiskError if the start would fail at once.
     """
-    from dart.core.run_directory import refuse_at_once, refuse_exploration
+    from dart.core.run_directory import refuse_at_once, refuse_untrained
     from dart.run.other_control_node import is_taken_over, refuse_nothing_to_take_over
     from dart.run.run_record import is_interrupted_start, refuse_without_record
 
@@ -437,7 +437,7 @@ def _what_it_would_do(settings: "Config", paths: "RunPaths", *, resume: bool = F
         return f"would continue the run of the record {settings.run.record} in {paths.root}"
     is_resumed = resume or paths.config.exists()
     refuse_at_once(paths, resume=is_resumed)
-    refuse_exploration(paths)
+    refuse_untrained(paths)
     if is_resumed:
         refuse_without_record(settings, paths)
     elif settings.run.record:  # a record on a server; `refuse_at_once` has checked one in the directory

@@ -28,6 +28,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from actors.process import is_alive, is_running, start_ticks
 from actors.scratch import held
@@ -96,12 +97,15 @@ class RunPaths:
     def record(self) -> RecordAddress:
         """The address of the run's record. Raises ConfigurationError if config.toml is damaged."""
         try:
-            kept = tomllib.loads(self.config.read_text(encoding="utf-8"))
-            return self.record_at(kept.get("run", {}).get("record", ""))
+            return self.record_at(self.kept().get("run", {}).get("record", ""))
         except FileNotFoundError:
             return self.store
         except ValueError as error:
             raise ConfigurationError(f"{self.config} is damaged: {error}; restore it from a copy") from error
+
+    def kept(self) -> dict[str, Any]:
+        """Return the table in config.toml. Raises FileNotFoundError; ValueError if the file is damaged."""
+        return tomllib.loads(self.config.read_text(encoding="utf-8"))
 
     def record_at(self, given: str) -> RecordAddress:
         """The address of the record for a value of the key run.record; if it is empty, the file `store`.
@@ -217,8 +221,8 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
         )
     if resume and not paths.config.exists():
         raise RunDirectoryError(
-            f"run directory {paths.root} holds no run to resume; start one without --resume, "
-            "or name the directory of a run with --run-dir"
+            f"run directory {paths.root} holds no run to resume; start one with a configuration and without "
+            "--resume, or name the directory of a run with --run-dir"
         )
     found = set(paths.root.iterdir()) if paths.root.is_dir() else set()
     foreign = sorted(path.name for path in found - _left_by_interrupted_start(paths))
@@ -245,6 +249,13 @@ def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
     if found is not None and (not found.pid or found.is_shown_here):
         raise taken(paths.root, found)
     refuse_unfit(paths, resume=resume)
+
+
+def config_to_resume(paths: RunPaths) -> Path:
+    """Return the configuration of a run to resume. Raises RunDirectoryError if there is no run to resume."""
+    if not paths.config.exists():
+        refuse_at_once(paths, resume=True)
+    return paths.config
 
 
 def _cannot_make(root: Path, error: OSError) -> Exception:
@@ -327,18 +338,23 @@ def lock_holder(root: Path) -> Holder | None:
         os.close(fd)
 
 
-def latest_run(folder: Path, *, skips_explorations: bool = False) -> Path:
+def latest_run(folder: Path, *, trains: bool = False) -> Path:
     """Return the directory of the run in `folder` that is running, or else of the run that started last.
 
-    raises    NotRunningError if there is no run in `folder`, apart from those that are skipped
+    A start that failed before it wrote config.toml counts only if there is no other.
+
+    trains    leave out explorations and evaluations
+    raises    NotRunningError if there is no such run in `folder`
     """
-    locks = sorted(folder.glob("*/lock"), key=lambda lock: lock.stat().st_mtime, reverse=True)
-    found = [lock.parent for lock in locks]
-    runs = [run for run in found if not (skips_explorations and is_exploration(RunPaths(run)))]
+    found = [RunPaths(lock.parent) for lock in folder.glob("*/lock")]
+    runs = [run for run in found if not (trains and _untrained_kind(run))]
     if not runs:
-        but = " but explorations, which `dartrl explore --resume` continues" if found else ""
-        raise NotRunningError(f"there is no run in {folder}/{but}; name its directory with --run-dir")
-    return next((run for run in runs if holder(run) is not None), runs[0])
+        but = " but explorations and evaluations, which `dartrl explore` and `dartrl eval` continue"
+        raise NotRunningError(
+            f"there is no run in {folder}/{but if found else ''}; name its directory with --run-dir"
+        )
+    runs.sort(key=lambda run: (run.config.exists(), run.lock.stat().st_mtime), reverse=True)
+    return next((run.root for run in runs if holder(run.root) is not None), runs[0].root)
 
 
 def plays_tasks(paths: RunPaths) -> bool:
@@ -351,11 +367,29 @@ def is_exploration(paths: RunPaths) -> bool:
     return (paths.logs / "exploration.jsonl").exists() and not plays_tasks(paths)
 
 
-def refuse_exploration(paths: RunPaths) -> None:
-    """Raise RunDirectoryError if a run is an exploration. Once it plays tasks, it can explore no more."""
+def is_evaluation(paths: RunPaths) -> bool:
+    """Whether `dartrl eval` made a run. It has no learner. False if its configuration is damaged."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return bool(paths.kept().get("training", {}).get("learner") == "none")
+    return False
+
+
+def _untrained_kind(paths: RunPaths) -> str:
+    """Return the kind of a run that does not train, "exploration" or "evaluation"; "" for one that trains."""
     if is_exploration(paths):
+        return "exploration"
+    return "evaluation" if is_evaluation(paths) else ""
+
+
+def refuse_untrained(paths: RunPaths) -> None:
+    """Raise RunDirectoryError if a run is an exploration or an evaluation.
+
+    An exploration that plays tasks could explore no more, and the report of an evaluation would be replaced.
+    """
+    if kind := _untrained_kind(paths):
+        command = "explore" if kind == "exploration" else "eval"
         raise RunDirectoryError(
-            f"the run in {paths.root} is an exploration; continue it with `dartrl explore --resume "
+            f"the run in {paths.root} is an {kind}; continue it with `dartrl {command} --resume "
             f"--run-dir {paths.root}`, or name the directory of another run with --run-dir"
         )
 

@@ -16,7 +16,7 @@ from dart.config.config import Config, contradictions
 from dart.config.gpus import assign_gpus, gpus_here, shared_gpu_problems
 from dart.config.sections import POOLS
 from dart.core import messages as m
-from dart.core.errors import ConfigurationError
+from dart.core.errors import ConfigurationError, RunDirectoryError
 from dart.inspect.utilisation import sizes_in
 from dart.run import actor_conditions, reload
 from dart.run.control_protocol import (
@@ -371,7 +371,7 @@ class Commands:
         try:
             new = definition.reread()
             return new, reload.planned(definition.config, new, definition.tree_of)
-        except (ConfigurationError, SupervisionError) as error:
+        except (ConfigurationError, RunDirectoryError, SupervisionError) as error:
             raise NotDone(f"nothing was changed: {error}") from error
 
     async def _apply(self, changes: Iterable[reload.Change]) -> list[str]:

@@ -1,5 +1,6 @@
 """`dartrl eval`: what it refuses before it starts."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dart.cli.main import app
+from dart.cli.train import training_config
 from dart.config.config import Config, load_config
 from dart.core.run_directory import RunPaths
 from dart.inspect.report import RunReport, SuccessReport
@@ -89,3 +91,58 @@ def test_a_configuration_for_an_evaluation_that_continues_is_refused(tmp_path: P
 
     assert ended.exit_code == 2
     assert "leave out --config" in ended.output
+
+
+def a_run(root: Path, learner: str, *, began_s: float) -> RunPaths:
+    """Leave the lock of a run, and its configuration unless `learner` is empty."""
+    paths = RunPaths(root)
+    root.mkdir(parents=True)
+    if learner:
+        paths.config.write_text(load_config(None, [f"training.learner={learner}"]).to_toml())
+    paths.lock.touch()
+    os.utime(paths.lock, (began_s, began_s))
+    return paths
+
+
+def test_the_newest_run_to_continue_is_no_evaluation_and_no_start_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    a_run(Path("runs/trained"), "grpo", began_s=1.0)
+    a_run(Path("runs/measured"), "none", began_s=2.0)
+    a_run(Path("runs/failed"), "", began_s=3.0)
+
+    continued = training_config(None, (), None, resume=True)
+
+    assert continued.run.dir == Path("runs/trained")
+
+
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize("words", [["train", "--resume"], ["up"], ["up", "--dry-run"]], ids=" ".join)
+def test_an_evaluation_is_not_continued_as_a_run_that_trains_which_would_replace_its_report(
+    tmp_path: Path, words: list[str]
+) -> None:
+    paths = a_run(tmp_path / "run", "none", began_s=1.0)
+    paths.report.write_text("{}")
+
+    ended = CliRunner().invoke(app, [*words, "--run-dir", str(paths.root)])
+
+    assert ended.exit_code == 73, ended.output
+    assert "is an evaluation; continue it with `dartrl eval --resume --run-dir" in " ".join(
+        ended.output.split()
+    )
+    assert paths.report.read_text() == "{}"
+
+
+@pytest.mark.parametrize("words", [["train", "--resume"], ["up"], ["eval", "--resume"]], ids=" ".join)
+@pytest.mark.parametrize("is_there", [False, True], ids=["missing", "never begun"])
+def test_a_directory_without_a_run_is_refused_as_one_that_holds_no_run_to_resume(
+    tmp_path: Path, words: list[str], is_there: bool
+) -> None:
+    if is_there:
+        a_run(tmp_path / "run", "", began_s=1.0)
+
+    ended = CliRunner().invoke(app, [*words, "--run-dir", str(tmp_path / "run")])
+
+    assert ended.exit_code == 73, ended.output
+    assert "holds no run to resume; start one with" in " ".join(ended.output.split())

@@ -140,7 +140,7 @@ def test_an_exploration_is_not_continued_as_a_run_that_plays_tasks(
 
     assert (named.exit_code, newest.exit_code) == (73, 3)
     assert "is an exploration; continue it with `dartrl explore --resume --run-dir" in named.output
-    assert "no run in runs/ but explorations, which `dartrl explore --resume` continues" in newest.output
+    assert "no run in runs/ but explorations and evaluations, which `dartrl explore` and" in newest.output
 
 
 def test_the_newest_run_to_continue_is_no_exploration(
