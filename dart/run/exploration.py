@@ -123,7 +123,8 @@ def explore(
 ) -> ExplorationResult:
     """Explore the tasks of `exploration.tasks`; return when all are explored or a signal has ended the run.
 
-    A first signal drains: explorers complete their present action. A second signal ends the run at once.
+    A first signal, or the end of the terminal, drains: explorers complete their present action. A second
+    signal ends the run at once.
 
     resume   continue the exploration in the run directory
     show     called about every second with the progress of each task
@@ -193,6 +194,7 @@ def _watch(
         session.keep()
         with suppress(StoreBusy):  # its server is away, for which the actors wait
             show(view.read())
+        signals.handle_hangup()
         if signals.count and stop_by_s is None:
             stop_by_s = time.monotonic() + STOP_DEADLINE_S
             system.stop()

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from dart.core.exploration import Effect
 from dart.core.run_directory import RunPaths
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import local_blobs
+from tests.fault.terminals import Terminal
 
 TASK = "miniwob/navigate-tree"
 DEADLINE_S = 240.0
@@ -43,7 +45,7 @@ def steps_recorded(run_dir: Path) -> int:
         return len(reader.explored_steps(TASK, 0))
 
 
-def await_steps(process: "subprocess.Popen[bytes]", run_dir: Path, least: int) -> None:
+def await_steps(process: "subprocess.Popen[Any]", run_dir: Path, least: int) -> None:
     give_up_s = time.monotonic() + DEADLINE_S
     while not (run_dir / "config.toml").exists() or steps_recorded(run_dir) < least:
         assert process.poll() is None, f"the exploration ended with {process.poll()} before step {least}"
@@ -117,4 +119,18 @@ def test_the_first_signal_drains_and_the_exploration_can_be_resumed(tmp_path: Pa
     with StoreReader(run_dir / "store.db") as reader:
         ended = reader.held_leases()
     assert ended == (), "the explorer gave its lease back before it ended"
+    check_whole(run_dir)
+
+
+def test_an_exploration_whose_terminal_is_closed_is_drained(tmp_path: Path) -> None:
+    terminal, run_dir = Terminal(), tmp_path / "run"
+    process = terminal.start(
+        "explore", TASK, "--actions", "9000", "--explorers", "1", "--run-dir", str(run_dir)
+    )
+    try:
+        await_steps(process, run_dir, 3)
+        terminal.close()
+        assert process.wait(DEADLINE_S) == 143
+    finally:
+        process.kill()
     check_whole(run_dir)

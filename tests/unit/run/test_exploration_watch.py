@@ -16,24 +16,43 @@ from dart.store.errors import StoreBusy
 class Watched:
     """An exploration whose tree ends at the third look, with a record that is away at the first."""
 
-    def __init__(self, verdict: str, *, failure: str = "", signals: int = 0, beat_age_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        verdict: str,
+        *,
+        failure: str = "",
+        signals: int = 0,
+        beat_age_s: float = 0.0,
+        hangs_up: bool = False,
+    ) -> None:
         self.shown: list[str] = []
+        self.stops = 0
+        self._hangs_up = hangs_up
         self._reads = 0
         self._looks = iter([False, False, True])
         self._system: Any = SimpleNamespace(
             wait=lambda _: next(self._looks),
             root_beat_age_s=lambda: beat_age_s,
-            stop=lambda: None,
+            stop=self._stop,
             verdict=lambda: verdict,
             failure=lambda: failure,
         )
-        self._signals: Any = SimpleNamespace(count=signals, last=15 if signals else 0)
+        self._signals: Any = SimpleNamespace(
+            count=signals, last=15 if signals else 0, handle_hangup=self._handle_hangup
+        )
 
     def watch(self, folder: Path) -> None:
         view: Any = SimpleNamespace(read=self._read)
         session: Any = SimpleNamespace(keep=lambda: None)
         show: Any = self.shown.append
         exploration._watch(self._system, self._signals, session, RunPaths(folder), view, show)
+
+    def _stop(self) -> None:
+        self.stops += 1
+
+    def _handle_hangup(self) -> None:
+        if self._hangs_up:
+            self._signals.count = 1
 
     def _read(self) -> str:
         self._reads += 1
@@ -70,6 +89,12 @@ def test_an_exploration_whose_checkpoint_cannot_be_loaded_is_no_temporary_error(
 
 def test_an_exploration_that_is_drained_is_no_failure(tmp_path: Path) -> None:
     Watched("", signals=1).watch(tmp_path)
+
+
+def test_an_exploration_whose_terminal_closes_is_drained(tmp_path: Path) -> None:
+    watched = Watched("", hangs_up=True)
+    watched.watch(tmp_path)
+    assert watched.stops == 1
 
 
 def test_an_exploration_whose_root_hangs_ends(tmp_path: Path) -> None:
