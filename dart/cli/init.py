@@ -8,6 +8,7 @@ import typer
 
 from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
 from dart.cli.output import say
+from dart.core.disk_errors import FULL_DISK
 
 CONFIG_FILE, README_FILE = "train.toml", "README.md"
 
@@ -114,15 +115,24 @@ def _readme(template: str, configuration: str, name: str) -> str:
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:
-    """Write all of the files; if one exists already, write none and end the command with a message."""
+    """Write all of the files, or none: if one exists already, end the command with a message.
+
+    Raises OSError if the disk is full.
+    """
     there = [str(folder / name) for name in files if (folder / name).exists()]
     if there:
         end(f"{' and '.join(there)} exists already; name another folder", ExitCode.CANNOT_CREATE)
+    made = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             with (folder / name).open("x", encoding="utf-8") as file:
+                made.append(folder / name)
                 file.write(text)
     except OSError as error:
+        for file_made in made:  # an empty train.toml would be a valid configuration
+            file_made.unlink()
+        if error.errno in FULL_DISK:
+            raise
         place = error.filename or folder
         end(f"{error.strerror}: {place}; name another folder", ExitCode.CANNOT_CREATE)

@@ -1,6 +1,10 @@
 """`dartrl init` writes a project to start from, and overwrites nothing."""
 
+import errno
+import os
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +58,28 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
     assert code == 73
     assert f"{there} exists already; name another folder" in output
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(there, "mine")]
+
+
+@pytest.mark.parametrize("refused", ["train.toml", "README.md"])
+def test_a_full_disk_leaves_no_file_that_would_pass_for_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    opened = Path.open
+
+    @contextmanager
+    def on_full_disk(path: Path, *words: Any, **options: Any) -> Iterator[Any]:
+        with opened(path, *words, **options) as file:
+            yield file
+            if path == tmp_path / refused:  # at the close, when the text is written
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(Path, "open", on_full_disk)
+        code, output = run(tmp_path)
+
+    assert (code, list(tmp_path.iterdir())) == (74, [])
+    assert f"No space left on device at {tmp_path}" in output
+    assert run(tmp_path)[0] == 0
 
 
 def test_a_file_is_no_folder_for_a_project(tmp_path: Path) -> None:
