@@ -214,6 +214,7 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
         )
     if paths.root.exists() and not paths.root.is_dir():
         raise RunDirectoryError(f"run directory {paths.root} is a file; choose a folder with --run-dir")
+    _refuse_other_owner(paths.root)
     if paths.config.exists() and not resume:
         raise RunDirectoryError(
             f"run directory {paths.root} holds a run already; continue it with --resume, "
@@ -230,6 +231,18 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
         raise RunDirectoryError(
             f"run directory {paths.root} holds files that do not belong to a run ({', '.join(foreign[:3])}); "
             "choose an empty or a new one with --run-dir"
+        )
+
+
+def _refuse_other_owner(root: Path) -> None:
+    """Raise RunDirectoryError for a folder of another user, in which no actor may keep its files.
+
+    Root could write into it, and would leave files that its owner cannot use.
+    """
+    if root.exists() and (owner := root.stat().st_uid) != os.geteuid():
+        raise RunDirectoryError(
+            f"run directory {root} belongs to user {owner}, not to user {os.geteuid()}, who starts the run; "
+            "start it as that user, or choose another directory with --run-dir"
         )
 
 

@@ -3,13 +3,14 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from actors.errors import SystemStartFailed
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
 from dart.core.errors import DiskError, RunDirectoryError, TemporaryError, UnavailableError
@@ -82,9 +83,9 @@ def train(
     and what was stored is kept.
 
     Raises RunDirectoryError if the run directory cannot be used; DiskError, also as StoreUnavailable and
-    RecordDamaged, if data cannot be read or written; TemporaryError if a restart budget is spent or the root
-    supervisor hangs; UnavailableError if engines cannot load the checkpoint, or the run was trained with
-    another adapter than the configured one.
+    RecordDamaged, if data cannot be read or written; TemporaryError if the actors cannot be started, a
+    restart budget is spent or the root supervisor hangs; UnavailableError if engines cannot load the
+    checkpoint, or the run was trained with another adapter than the configured one.
     """
     listener = listener or RunListener()
     site = site or OneMachine()
@@ -95,6 +96,7 @@ def train(
             config_toml=config.to_toml(),
             make_record=partial(refuse_without_record if resume else begin_record, config),
         ) as directory,
+        start_failures(remedy),
         ExitStack() as until_concluded,
     ):
         paths = directory.paths
@@ -238,6 +240,15 @@ def _watch(
     if has_failed or not signals.count:
         refuse_early_end(system.verdict(), paths, remedy)
     return signals.last, is_drained
+
+
+@contextlib.contextmanager
+def start_failures(remedy: str) -> Iterator[None]:
+    """Turn the error of an actor system that cannot start in the block into TemporaryError."""
+    try:
+        yield
+    except SystemStartFailed as error:
+        raise TemporaryError(f"{error}; {remedy}") from error
 
 
 def refuse_hung_root(beat_age_s: float, remedy: str) -> None:

@@ -19,7 +19,7 @@ from dart.exploration.coverage import CoveragePoint
 from dart.exploration.follower import GraphFollower
 from dart.exploration.planning import frontier
 from dart.inspect.time_budget import TimeBudget
-from dart.run.app import refuse_early_end, refuse_hung_root, take_over_record
+from dart.run.app import refuse_early_end, refuse_hung_root, start_failures, take_over_record
 from dart.run.listener import RunListener
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
 from dart.run.signal_counter import SignalCounter
@@ -130,9 +130,9 @@ def explore(
     show     called about every second with the progress of each task
 
     Raises UsageError if the screens of the environments are not web pages; RunDirectoryError if the run
-    directory cannot be used; DiskError if data cannot be read or written; TemporaryError if a restart budget
-    is spent or the root supervisor hangs; UnavailableError if engines cannot load the checkpoint; DartError
-    if the exploration of a task found no screen.
+    directory cannot be used; DiskError if data cannot be read or written; TemporaryError if the actors cannot
+    be started, a restart budget is spent or the root supervisor hangs; UnavailableError if engines cannot
+    load the checkpoint; DartError if the exploration of a task found no screen.
     """
     refuse_without_pages(config)
     with claimed(
@@ -151,6 +151,7 @@ def explore(
         }
         root = root_of(config, exploration_children(config, args))
         with (
+            start_failures(CONTINUE),
             ActorSystem(paths.root, directory.mail, root, prints_reports=False) as system,
             SignalCounter(paths, RunListener()) as signals,
             StoreReader(paths.record) as reader,

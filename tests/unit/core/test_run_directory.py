@@ -226,6 +226,21 @@ def test_a_folder_with_somebody_elses_files_is_left_alone(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_directory_of_another_user_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+
+    with (
+        pytest.raises(RunDirectoryError, match=rf"belongs to user {owner}, not to user {owner + 1}"),
+        claimed(tmp_path, resume=False, config_toml=""),
+    ):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_is_no_run_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
