@@ -16,13 +16,14 @@ from typing import Any
 
 from actors.board import LIVING, rows_of
 from actors.orphans import Orphan
-from dart.config.config import Config
+from dart.config.config import Config, ConfigError, kept_config
 from dart.core.errors import RunDirectoryError
 from dart.core.messages import EventDraft
 from dart.core.record_address import RecordAddress, ServerAddress
 from dart.core.records import Version
-from dart.core.run_directory import RunPaths
+from dart.core.run_directory import RunPaths, is_exploration
 from dart.curation.actor import is_work_paused
+from dart.policy.adapter_files import fingerprint
 from dart.run.child_task import in_fresh_process
 from dart.run.shared_storage import begin_storage, continue_storage
 from dart.store.checkpoints import (
@@ -133,13 +134,14 @@ def _work_of_another_run(address: RecordAddress, paths: RunPaths, made: int) -> 
 def refuse_without_record(config: Config, paths: RunPaths) -> None:
     """Check that a run to resume has a record, and that its configuration fits what the run has stored.
 
-    `run.blobs` must be where its blobs are, and the adapter must be the one that it trained. The messages of
-    the errors have the remedy.
+    `run.blobs` must be where its blobs are, the base policy must be the one with which it began, and the
+    adapter must be the one that it trained. The messages of the errors have the remedy.
 
-    raises   StoreUnavailable if the record is missing or empty, RunDirectoryError for another `run.blobs`,
-             UnsupportedCheckpoint for another adapter
+    raises   StoreUnavailable if the record is missing or empty, RunDirectoryError for another `run.blobs` or
+             base policy, UnsupportedCheckpoint for another adapter
     """
     _refuse_other_blobs(config, paths)
+    _refuse_other_base(config, paths)
     _refuse_other_adapter(config, paths)
     address, earlier = paths.record_at(config.run.record), paths.record
     try:
@@ -167,6 +169,27 @@ def _refuse_other_blobs(config: Config, paths: RunPaths) -> None:
             f"the screenshots, steps and checkpoints of this run are in {earlier or paths.blobs}, but "
             f"run.blobs is {config.run.blobs!r}: continue it with run.blobs = {earlier!r}; nothing was "
             "started or changed"
+        )
+
+
+def _refuse_other_base(config: Config, paths: RunPaths) -> None:
+    """Check that version 0 is still the same policy: its episodes and its evaluation are in the record.
+
+    The same policy in another folder passes. If the earlier folder or configuration cannot be read, there is
+    nothing to compare with. An exploration trains no policy, so it may change the one that it asks.
+    """
+    if is_exploration(paths):
+        return
+    given = config.training.policy
+    try:
+        earlier = kept_config(paths.config).training.policy
+        is_other = not earlier.samefile(given) and fingerprint(earlier) != fingerprint(given)
+    except (ConfigError, CorruptCheckpoint, OSError):
+        return
+    if is_other:
+        raise RunDirectoryError(
+            f"this run began with the policy {earlier}, and training.policy is now another one, {given}: set "
+            "training.policy back, or start a new run; nothing was started or changed"
         )
 
 

@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -512,3 +513,62 @@ def test_a_copied_run_goes_on_from_its_own_checkpoints_and_never_looks_into_the_
         newest = store.latest_version()
     assert newest is not None
     assert learner_at(config, newest.version, copied.checkpoints).version == 3
+
+
+def a_policy(folder: Path, weights: str) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_text(weights)
+    return folder
+
+
+def with_policy(config: Config, folder: Path) -> Config:
+    training = config.training.model_copy(update={"policy": folder})
+    return config.model_copy(update={"training": training})
+
+
+def test_a_run_is_not_continued_with_another_base_policy(
+    tmp_path: Path, config: Config, paths: RunPaths
+) -> None:
+    a_policy(tmp_path / "base", "first")
+    other = with_policy(config, a_policy(tmp_path / "other", "second"))
+    before = paths.config.read_text()
+
+    with (
+        pytest.raises(RunDirectoryError, match=f"began with the policy {tmp_path / 'base'}.*set.*back"),
+        claimed(
+            paths.root,
+            resume=True,
+            config_toml=other.to_toml(),
+            make_record=partial(refuse_without_record, other),
+        ),
+    ):
+        pass
+
+    assert paths.config.read_text() == before
+
+
+@pytest.mark.parametrize("is_moved", [False, True], ids=["copied", "moved"])
+def test_a_run_is_continued_with_the_same_base_policy_in_another_folder(
+    tmp_path: Path, config: Config, paths: RunPaths, is_moved: bool
+) -> None:
+    base, elsewhere = a_policy(tmp_path / "base", "first"), tmp_path / "elsewhere"
+    (shutil.move if is_moved else shutil.copytree)(base, elsewhere)
+
+    refuse_without_record(with_policy(config, elsewhere), paths)
+
+
+def test_a_run_directory_that_was_moved_is_continued_with_its_base_policy(
+    tmp_path: Path, config: Config, paths: RunPaths
+) -> None:
+    a_policy(tmp_path / "base", "first")
+    paths.root.rename(tmp_path / "moved")
+
+    refuse_without_record(config, RunPaths(tmp_path / "moved"))
+
+
+def test_an_exploration_may_ask_another_policy(tmp_path: Path, config: Config, paths: RunPaths) -> None:
+    a_policy(tmp_path / "base", "first")
+    (paths.logs / "exploration.jsonl").touch()
+
+    refuse_without_record(with_policy(config, a_policy(tmp_path / "other", "second")), paths)
