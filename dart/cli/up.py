@@ -113,13 +113,17 @@ def up(
     * `dartrl up cluster --dry-run`
     * `dartrl up cluster.toml --resume`
     """
+    from dart.config.cluster import is_cluster_file
+
     _refuse_option("--wait", wait_s, "--detach", is_given=detach)
     _refuse_option("--gpu-gib", gpu_gib, "--dry-run", is_given=dry_run)
-    if config is not None and _is_cluster(config):
+    if config is not None and is_cluster_file(config):
         found = _cluster_file(config, overrides or [], run_dir)
         _refuse_log_among_files(found.run.run.dir, log_file)
         if dry_run:
-            _show_cluster_plan(found, gpu_gib)
+            from dart.cli.cluster import show_cluster_plan
+
+            show_cluster_plan(found, gpu_gib)
             return
         with errors_as_exit_codes(found.run.run.dir):
             if detach and not found.cluster.engine.kubernetes.image:
@@ -234,24 +238,12 @@ def _down_elsewhere(root: Path, wait_s: float, *, now: bool) -> None:
     say(f"the run in {RunPaths(root).title} has ended")
 
 
-def _is_cluster(config: Path) -> bool:
-    from dart.config.cluster import is_cluster_file
-
-    return is_cluster_file(config)
-
-
 def _cluster_file(config: Path, overrides: Sequence[str], run_dir: Path | None) -> "ClusterFile":
     from dart.config.cluster import load_cluster
     from dart.config.layers import literal
 
     chosen = [f"run.dir={literal(str(run_dir))}"] if run_dir else []
     return load_cluster(config, [*overrides, *chosen])
-
-
-def _show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
-    from dart.cli.cluster import show_cluster_plan
-
-    show_cluster_plan(found, gpu_gib)
 
 
 def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool) -> None:
