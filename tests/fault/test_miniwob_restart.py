@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dart.core.actions import Click, Hotkey, Type
+from dart.environments.faults import PageCrashed
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -145,6 +146,22 @@ async def test_a_dead_browser_takes_its_pages_along(environment: MiniWobEnvironm
     assert environment.loads == 3
     assert await reset(environment, TASKS[0], 3) == before
     assert environment.loads == 3
+
+
+async def test_a_page_that_crashed_while_another_played_leaves_no_browser_context_behind(
+    environment: MiniWobEnvironment,
+) -> None:
+    await reset(environment, TASKS[0], 1)
+    lost = environment._page
+    assert lost is not None
+    await reset(environment, TASKS[1], 1)
+    crash = lost.post("Page.crash")
+    with pytest.raises(PageCrashed):
+        await crash
+    await reset(environment, TASKS[0], 2)
+    assert environment._browser is not None
+    contexts = await environment._browser.post("Target.getBrowserContexts")
+    assert len(contexts["browserContextIds"]) == 2
 
 
 async def test_no_cursor_blinks_in_a_page_that_does_not_play(environment: MiniWobEnvironment) -> None:

@@ -437,14 +437,22 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         if self._is_parked and self._page is not None:
             await _thaw(self._page)
         self._is_parked = False
-        opened = self._pages.pop(key, None)
-        if opened is None or opened.session.fault is not None:
-            opened = await self._opened_page(self._browser)
+        opened = self._kept_page(key, self._browser) or await self._opened_page(self._browser)
         self._pages[key] = opened
         if self._page not in (None, opened.session):
             self._page.post("Runtime.evaluate", {"expression": PUT_ASIDE})
         self._page = opened.session
         return opened
+
+    def _kept_page(self, key: str, browser: Browser) -> OpenPage | None:
+        """Take the open page of a key out of `_pages`. Returns None if there is none, or if it has crashed.
+
+        A crashed page is closed, because the browser keeps its context."""
+        kept = self._pages.pop(key, None)
+        if kept is None or kept.session.fault is None:
+            return kept
+        browser.drop_page(kept.session)
+        return None
 
     async def _opened_page(self, browser: Browser) -> OpenPage:
         """Open a page. If `pages_kept` pages are open already, close the least recently used page first."""
