@@ -122,8 +122,6 @@ class OSWorldEnvironment(Breakable):
         self._guest_of = guest_of
         self._keep = keep
         self._guest: Guest | None = None
-        self._holds_machine = False
-        """Whether the provider may have a machine for this environment: a cancelled start may go on."""
         self._episode: _Episode | None = None
         self._judged: Judged | None = None
         """The last judgement, until `keep_judgement` has written it."""
@@ -233,9 +231,7 @@ class OSWorldEnvironment(Breakable):
         guest, self._guest, self._episode = self._guest, None, None
         if guest is not None:
             await guest.close()
-        if self._holds_machine:
-            await self._provider.release()
-            self._holds_machine = False  # not before: a call that is cancelled leaves the rest to the next
+        await self._provider.release()  # also without a guest: an earlier process may have left a machine
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _scoring(self) -> ScoringEnvironment:
@@ -253,7 +249,6 @@ class OSWorldEnvironment(Breakable):
         if renew == "recreate":
             await self.close()
         if self._guest is None:
-            self._holds_machine = True
             lease = await self._provider.acquire(deadline_s=left_s())
             self._guest = self._guest_of(lease.name, lease.address)
         guest = self._guest

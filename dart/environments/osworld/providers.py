@@ -89,7 +89,10 @@ class Provider(Protocol):
         raise CallFailed(type(self).__name__, "a revert", why)
 
     async def release(self) -> None:
-        """Give the machine back. Never fails and ends within seconds."""
+        """Give back what this environment has: its machine, one whose start was cancelled and goes on, and
+        one that an earlier process of it left.
+
+        Never fails and ends within seconds. May be repeated."""
         ...
 
 

@@ -638,7 +638,7 @@ async def test_every_episode_has_a_new_machine_by_default(
 ) -> None:
     for _ in range(3):
         await reset(environment)
-    assert (len(provider.leased), provider.released) == (3, 2)
+    assert (len(provider.leased), provider.released) == (3, 3)
 
 
 async def test_a_machine_can_be_brought_back_to_its_snapshot_instead(
@@ -761,7 +761,7 @@ async def test_a_file_that_cannot_be_downloaded_now_costs_no_machine(
     with pytest.raises(FileUnreachable, match=r"https://x\.test/a cannot be downloaded now") as refused:
         await reset(environment, "os/download")
     assert refused.value.kind is FaultKind.SYSTEM, "the task and the environment are not to blame"
-    assert (len(provider.leased), provider.released) == (1, 0)
+    assert (len(provider.leased), provider.released) == (1, 1)
 
 
 async def test_a_file_that_opens_no_window_is_said_by_the_guest_before_we_give_up(
@@ -957,21 +957,21 @@ async def test_a_machine_that_was_still_being_started_is_given_back_when_the_env
     await starts.wait()
     resetting.cancel()
     await asyncio.wait([resetting])
-    for _ in range(2):
-        await environment.close()
-    assert provider.released == 1
+    released = provider.released
+    await environment.close()
+    assert provider.released == released + 1
 
 
 async def test_a_machine_whose_release_was_cancelled_is_given_back_when_the_environment_closes(
     environment: OSWorldEnvironment, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await reset(environment)
-    begins, goes_on = asyncio.Event(), asyncio.Event()
+    begins, goes_on, is_released = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def releasing() -> None:
         begins.set()
         await goes_on.wait()
-        provider.released += 1
+        is_released.set()
 
     monkeypatch.setattr(provider, "release", releasing)
     resetting = asyncio.create_task(reset(environment))
@@ -979,9 +979,8 @@ async def test_a_machine_whose_release_was_cancelled_is_given_back_when_the_envi
     resetting.cancel()
     await asyncio.wait([resetting])
     goes_on.set()
-    for _ in range(2):
-        await environment.close()
-    assert provider.released == 1
+    await environment.close()
+    assert is_released.is_set()
 
 
 async def test_a_guest_that_nobody_serves_is_said_to_be_unreachable() -> None:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from dart.config.machine_address import MachineAddress, parse_address
-from dart.config.sections import OSWorldDockerSettings, OSWorldPoolSettings
+from dart.config.sections import OSWorldDockerSettings, OSWorldPoolSettings, OSWorldSettings
 from dart.environments import deadlines
 from dart.environments.faults import (
     CallFailed,
@@ -28,6 +28,7 @@ from dart.environments.faults import (
     ProviderRefused,
 )
 from dart.environments.osworld import providers
+from dart.environments.osworld.environment import OSWorldEnvironment
 from dart.environments.osworld.pool import PoolProvider
 from dart.environments.osworld.providers import REMOVE_DEADLINE_S, AddressList, DockerProvider, run
 
@@ -302,6 +303,16 @@ async def test_a_machine_of_the_incarnation_before_is_given_back_first(tmp_path:
     await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
     await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
     assert len(pool.running) == 1
+
+
+async def test_an_environment_that_plays_nothing_gives_back_the_machine_of_the_incarnation_before(
+    tmp_path: Path,
+) -> None:
+    pool = FakePool()
+    await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
+    provider = pool_provider(pool, tmp_path)
+    await OSWorldEnvironment(OSWorldSettings(), provider, tmp_path / "cache", tmp_path / "scratch").close()
+    assert pool.running == {}
 
 
 async def test_a_machine_whose_stop_was_refused_is_stopped_later(tmp_path: Path) -> None:
