@@ -44,6 +44,13 @@ class _Listed(msgspec.Struct):
     emulator_id: str
     duration_minutes: float = 0.0
     """Age of the machine."""
+    token: str | None = None
+    """Token that the machine was started with; None if the server does not say. A server may ignore the token
+    in the request and list the machines of all tokens."""
+
+    def may_have_leaked(self, token: str) -> bool:
+        """Whether the machine belongs to the token and is old enough to be in a file."""
+        return self.token in (None, token) and self.duration_minutes >= LEAKED_AFTER_MINUTES
 
 
 class PoolProvider(Provider):
@@ -147,7 +154,7 @@ class PoolProvider(Provider):
         if response is None or response.status_code != 200:
             return
         held = {emulator for path in self._ledger.glob("*.json") for emulator in _held(path)}
-        old = [one.emulator_id for one in _listed(response) if one.duration_minutes >= LEAKED_AFTER_MINUTES]
+        old = [one.emulator_id for one in _listed(response) if one.may_have_leaked(self._token)]
         await asyncio.gather(*(self._stop(emulator) for emulator in old if emulator not in held))
 
     async def _stop(self, emulator: str) -> bool:
@@ -196,7 +203,7 @@ def _held(path: Path) -> list[str]:
 
 
 def _listed(response: httpx2.Response) -> list[_Listed]:
-    """Return the machines of a response that lists a token's machines.
+    """Return the machines that a response lists.
 
     An entry that does not follow the protocol is left out: a machine without an id cannot be stopped."""
     machines: list[_Listed] = []

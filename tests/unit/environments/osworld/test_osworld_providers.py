@@ -465,6 +465,23 @@ async def test_leaked_machines_are_stopped_together(tmp_path: Path) -> None:
 async def test_a_list_of_machines_that_does_not_follow_the_protocol_ends_no_start(
     tmp_path: Path, listed: Any, stopped: list[str]
 ) -> None:
+    assert await stopped_of(listed, tmp_path) == stopped
+
+
+async def test_machines_of_other_tokens_are_not_stopped_where_a_server_lists_those_of_all(
+    tmp_path: Path,
+) -> None:
+    listed = [
+        {"emulator_id": "theirs", "duration_minutes": 9, "token": "other"},
+        {"emulator_id": "leaked", "duration_minutes": 9, "token": "secret"},
+    ]
+    assert await stopped_of(listed, tmp_path) == ["leaked"]
+
+
+async def stopped_of(listed: Any, tmp_path: Path) -> list[str]:
+    """Return which machines an environment stops when the quota is full and the server lists these.
+
+    listed   value of the response, or its text"""
     pool, asked = FakePool(limit=0), list[str]()
 
     async def serve(request: httpx2.Request) -> httpx2.Response:
@@ -476,7 +493,7 @@ async def test_a_list_of_machines_that_does_not_follow_the_protocol_ends_no_star
         return httpx2.Response(200, content=listed if isinstance(listed, str) else json.dumps(listed))
 
     await pool_provider(pool, tmp_path, serve=serve, own_token=True).acquire(deadline_s=30.0)
-    assert asked == stopped
+    return asked
 
 
 async def test_with_a_shared_token_nobodys_machine_is_touched(tmp_path: Path) -> None:
