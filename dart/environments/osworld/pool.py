@@ -3,12 +3,12 @@
 The server may take minutes to start a machine. After a request for a machine has timed out, the machine may
 still start, unknown to the run, and use up the quota. Every environment therefore writes the machine that it
 holds to a file, and removes it from there when the server confirms that it is stopped. If only this run uses
-the token, machines of the token that are in no such file and older than `LEAKED_AFTER_MINUTES` are stopped.
+the token, machines of the token that are in no file of a running process and older than
+`LEAKED_AFTER_MINUTES` are stopped. This includes those of an environment that is not started again.
 """
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
+from actors.process import is_running, start_ticks
 from dart.config.machine_address import VLC_PORT, MachineAddress
 from dart.config.sections import OSWorldPoolSettings
 from dart.environments.deadlines import counting_down
@@ -31,7 +32,7 @@ CALL_DEADLINE_S = 20.0
 """Deadline of every request except a start."""
 
 LEAKED_AFTER_MINUTES = 2
-"""Age in minutes from which a machine that is in no environment's file counts as leaked, and is stopped.
+"""Age in minutes from which a machine that no running process holds counts as leaked, and is stopped.
 
 An environment writes its file within a second after the machine has started."""
 
@@ -51,6 +52,19 @@ class _Listed(msgspec.Struct):
     def may_have_leaked(self, token: str) -> bool:
         """Whether the machine belongs to the token and is old enough to be in a file."""
         return self.token in (None, token) and self.duration_minutes >= LEAKED_AFTER_MINUTES
+
+
+class _Ledger(msgspec.Struct):
+    """The file of an environment, with the process that wrote it."""
+
+    emulator_ids: list[str] = []
+    pid: int = 0
+    start_ticks: int = 0
+
+    @property
+    def held(self) -> list[str]:
+        """The machines that a process still holds; after its end, none."""
+        return self.emulator_ids if is_running(self.pid, self.start_ticks) else []
 
 
 class PoolProvider(Provider):
@@ -128,7 +142,7 @@ class PoolProvider(Provider):
     async def _remember(self, emulator: str) -> None:
         """Add a machine to the file of this environment; stop it if the file cannot be written."""
         try:
-            self._write_ledger([*_held(self._own), emulator])
+            self._write_ledger([*_read_ledger(self._own).emulator_ids, emulator])
         except OSError:
             await self._stop(emulator)  # it is in no file, so nothing would stop it later
             raise
@@ -137,7 +151,7 @@ class PoolProvider(Provider):
         """Stop the machines that this environment's file names; the file may be from before a restart.
 
         They are stopped together, so that any number of stops that hang takes `CALL_DEADLINE_S`."""
-        held = _held(self._own)
+        held = _read_ledger(self._own).emulator_ids
         are_gone = await asyncio.gather(*map(self._stop, held))
         left = [emulator for emulator, is_gone in zip(held, are_gone, strict=True) if not is_gone]
         if left != held:
@@ -147,13 +161,14 @@ class PoolProvider(Provider):
     async def _stop_leaked(self) -> None:
         """Stop leaked machines of the run's own token; with a shared token, do nothing.
 
-        They are stopped together, like those of `_stop_own`."""
+        A machine in the file of a process that has ended has leaked, too: its environment may never start
+        again. They are stopped together, like those of `_stop_own`."""
         if not self._settings.own_token:
             return
         response = await self._quietly("GET", f"/emulators?token={self._token}")
         if response is None or response.status_code != 200:
             return
-        held = {emulator for path in self._ledger.glob("*.json") for emulator in _held(path)}
+        held = {emulator for path in self._ledger.glob("*.json") for emulator in _read_ledger(path).held}
         old = [one.emulator_id for one in _listed(response) if one.may_have_leaked(self._token)]
         await asyncio.gather(*(self._stop(emulator) for emulator in old if emulator not in held))
 
@@ -169,7 +184,9 @@ class PoolProvider(Provider):
             return
         self._ledger.mkdir(parents=True, exist_ok=True)
         written = self._own.with_suffix(".new")
-        written.write_text(json.dumps({"emulator_ids": list(emulators)}))
+        pid = os.getpid()
+        ledger = _Ledger(list(emulators), pid, start_ticks(pid))
+        written.write_bytes(msgspec.json.encode(ledger))
         written.replace(self._own)
 
     async def _quietly(self, method: str, path: str, **content: Any) -> httpx2.Response | None:
@@ -190,16 +207,12 @@ class PoolProvider(Provider):
             raise MachineDied(self._settings.server, route, f"{type(error).__name__}: {error}") from error
 
 
-def _held(path: Path) -> list[str]:
-    """Return the ids of the machines that a file of the ledger names.
-
-    Files of earlier versions have one machine, as `emulator_id`."""
+def _read_ledger(path: Path) -> _Ledger:
+    """Read the file of an environment; one that is missing or damaged names no machine."""
     try:
-        held = json.loads(path.read_text())
-        ids = [held["emulator_id"]] if "emulator_id" in held else held["emulator_ids"]
-        return [str(emulator) for emulator in ids]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+        return msgspec.json.decode(path.read_bytes(), type=_Ledger)
+    except (OSError, ValueError):
+        return _Ledger()
 
 
 def _listed(response: httpx2.Response) -> list[_Listed]:

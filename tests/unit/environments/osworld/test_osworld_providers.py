@@ -355,7 +355,7 @@ async def test_a_machine_that_cannot_be_written_down_is_stopped_again(
     pool = FakePool()
     provider = pool_provider(pool, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", is_full)
+        patch.setattr(Path, "write_bytes", is_full)
         with pytest.raises(OSError, match="No space left"):
             await provider.acquire(deadline_s=30.0)
     assert pool.running == {}
@@ -411,15 +411,6 @@ async def test_the_machines_of_an_environment_are_stopped_together(tmp_path: Pat
     assert list((tmp_path / "machines").iterdir()) == []
 
 
-async def test_a_machine_in_a_file_of_an_earlier_version_is_stopped(tmp_path: Path) -> None:
-    pool = FakePool()
-    pool.running = {"a": 0}
-    remember(tmp_path, {"emulator_id": "a"})
-    await pool_provider(pool, tmp_path).release()
-    assert pool.running == {}
-    assert list((tmp_path / "machines").iterdir()) == []
-
-
 async def test_a_machine_nobody_wrote_down_is_given_back_with_a_token_of_our_own(tmp_path: Path) -> None:
     pool = FakePool(limit=2)
     pool.hangs = True
@@ -431,6 +422,28 @@ async def test_a_machine_nobody_wrote_down_is_given_back_with_a_token_of_our_own
     leaked, held = pool.running
     await pool_provider(pool, tmp_path, "env-002", own_token=True).acquire(deadline_s=30.0)
     assert leaked not in pool.running
+    assert held in pool.running
+
+
+@pytest.mark.parametrize("process", [{}, {"pid": os.getpid(), "start_ticks": 1}])
+async def test_a_machine_of_an_environment_that_is_not_started_again_is_given_back_with_a_token_of_our_own(
+    tmp_path: Path, process: dict[str, int]
+) -> None:
+    """It is in a file, but the process that wrote the file has ended, and its pid may be used again."""
+    pool = FakePool(limit=1)
+    pool.running = {"left": 9}
+    remember(tmp_path, {"emulator_ids": ["left"], **process})
+    await pool_provider(pool, tmp_path, "env-001", own_token=True).acquire(deadline_s=30.0)
+    assert "left" not in pool.running
+
+
+async def test_a_machine_of_another_environment_that_runs_is_not_given_back(tmp_path: Path) -> None:
+    pool = FakePool(limit=1)
+    await pool_provider(pool, tmp_path, own_token=True).acquire(deadline_s=30.0)
+    (held,) = pool.running
+    pool.running[held] = 9
+    with pytest.raises(NoMachineFree):
+        await pool_provider(pool, tmp_path, "env-001", own_token=True).acquire(deadline_s=1.0)
     assert held in pool.running
 
 
