@@ -258,7 +258,7 @@ class Player:
 
     async def _step(self, progress: _Progress) -> None:
         if self.stop_event.is_set:
-            raise self._interrupted(progress.steps)
+            raise Interrupted(())
         given = progress.given = progress.given or await self._ask(progress)
         acted, act_ms = await _timed(self._act(given.generation.answer))
         progress.steps.append(_step(given, progress.observe_ms, act_ms, acted.box))
@@ -301,7 +301,7 @@ class Player:
                 await self.stop_event.wait_first(asked)
                 await self._actor.in_loop(self._environment.unpark(deadline_s=deadline_s))
         if not asked.is_done:
-            raise self._interrupted(progress.steps)
+            raise Interrupted(())
         return asked.result()
 
     async def _act(self, answer: str) -> _Acted:
