@@ -4,10 +4,7 @@ To resume, `dart.environments.episode` resets the environment with the same seed
 far. It compares each screenshot with the recorded one by hash. This module only decides whether to try.
 """
 
-from dart.environments.faults import EnvironmentFault, FrozenFrame, InfrastructureFault
-
-DOUBTFUL = (FrozenFrame,)
-"""Faults after which the recorded screenshots may be wrong, so that nothing can be compared with them."""
+from dart.environments.faults import EnvironmentFault, InfrastructureFault
 
 
 def may_resume(fault: EnvironmentFault, *, steps: int, resumed: int, limit: int) -> bool:
@@ -20,5 +17,4 @@ def may_resume(fault: EnvironmentFault, *, steps: int, resumed: int, limit: int)
     False in the first step, which has nothing to replay, and for a fault that is not the environment's, which
     would come again.
     """
-    is_repairable = isinstance(fault, InfrastructureFault) and not isinstance(fault, DOUBTFUL)
-    return is_repairable and steps > 0 and resumed < limit
+    return isinstance(fault, InfrastructureFault) and steps > 0 and resumed < limit

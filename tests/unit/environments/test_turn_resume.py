@@ -7,7 +7,6 @@ from dart.environments.faults import (
     BrowserDied,
     EnvironmentFault,
     EvaluatorFailed,
-    FrozenFrame,
     PageHung,
     UnknownTask,
 )
@@ -21,8 +20,8 @@ def test_an_episode_goes_on_after_a_fault_of_its_browser(fault: EnvironmentFault
     assert may_resume(fault, steps=1, resumed=0, limit=1)
 
 
-@pytest.mark.parametrize("fault", [FrozenFrame("a"), EvaluatorFailed("a", "b"), UnknownTask("a", ())])
-def test_it_is_played_anew_where_its_record_is_doubtful_or_the_fault_would_come_again(
+@pytest.mark.parametrize("fault", [EvaluatorFailed("a", "b"), UnknownTask("a", ())])
+def test_it_is_played_anew_where_the_fault_would_come_again(
     fault: EnvironmentFault,
 ) -> None:
     assert not may_resume(fault, steps=1, resumed=0, limit=9)
