@@ -12,7 +12,6 @@ On restart the curator revokes the lease of the dead incarnation and the rollout
 """
 
 import math
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -26,10 +25,9 @@ from dart.core import messages as m
 from dart.core.actions import is_action
 from dart.core.record_address import parse_record_address
 from dart.core.records import StoredResult
-from dart.core.run_directory import RunPaths, make_private
 from dart.core.types import FaultKind, RolloutLease, Step, Trajectory
 from dart.environments.episode import EpisodeTask, Interrupted, PlayedEpisode, Player, ReplayFailed, StopEvent
-from dart.environments.factory import make_environment
+from dart.environments.factory import environment_of
 from dart.environments.faults import EnvironmentFault, InfrastructureFault
 from dart.environments.policy_client import NoEngineAnswered, RequestRejected
 from dart.environments.protocol import EpisodeKey
@@ -83,14 +81,8 @@ class EnvironmentActor(Actor):
 
     def on_start(self) -> None:
         self.config = config = Config.model_validate(self.args["config"])
-        paths = RunPaths(self.identity.run_dir)
-        scratch = paths.scratch / self.identity.name
-        shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
         self._steps = run_blobs(config.run, self.identity.run_dir).steps
-        make_private(paths.scratch, scratch)
-        self.environment = make_environment(
-            config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
-        )
+        self.environment = environment_of(self, config)
         self._meter = LoadMeter(self.clock.monotonic_s)
         self._player = Player(self, self.environment, config, self._meter)
         self._faults_in_row = 0

@@ -1,12 +1,14 @@
 """Creates the environment that a configuration names, with its added latency and its injected faults."""
 
+import shutil
 from collections.abc import Callable
 from pkgutil import resolve_name
 
+from actors.actor import Actor
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.core.errors import ConfigurationError
-from dart.core.run_directory import RunPaths
+from dart.core.run_directory import RunPaths, make_private
 from dart.environments.fault_injection import FaultyEnvironment, InjectionLog
 from dart.environments.latency import LatencyEnvironment, LatencySampler
 from dart.environments.protocol import Environment
@@ -14,6 +16,15 @@ from dart.environments.screen_io import Breakable
 
 FAULTS_FOLDER = "faults"
 """Folder in the run directory with one file of injected faults per environment."""
+
+
+def environment_of(actor: Actor, config: Config) -> Environment:
+    """Create the environment of an actor, with an empty scratch folder."""
+    identity, paths = actor.identity, RunPaths(actor.identity.run_dir)
+    scratch = paths.scratch / identity.name
+    shutil.rmtree(scratch, ignore_errors=True)  # a killed browser leaves its profile behind
+    make_private(paths.scratch, scratch)
+    return make_environment(config, identity.name, identity.incarnation, paths, actor.clock.unix_s)
 
 
 def make_environment(

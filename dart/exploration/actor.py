@@ -11,7 +11,6 @@ On restart its first request ends the lease of the dead incarnation; unreported 
 """
 
 import random
-import shutil
 from functools import cached_property
 
 from actors.actor import Actor
@@ -19,10 +18,9 @@ from actors.future import Future
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.record_address import parse_record_address
-from dart.core.run_directory import RunPaths, make_private
 from dart.environments.actor import MAX_FAULTS_IN_ROW, EnvironmentActor
 from dart.environments.episode import StopEvent
-from dart.environments.factory import make_environment
+from dart.environments.factory import environment_of
 from dart.environments.faults import EnvironmentFault
 from dart.environments.protocol import Environment
 from dart.exploration.explorer import Explorer
@@ -56,13 +54,7 @@ class ExplorerActor(Actor):
 
     def on_start(self) -> None:
         self._config = config = Config.model_validate(self.args["config"])
-        paths = RunPaths(self.identity.run_dir)
-        scratch = paths.scratch / self.identity.name
-        shutil.rmtree(scratch, ignore_errors=True)
-        make_private(paths.scratch, scratch)
-        self._environment = make_environment(
-            config, self.identity.name, self.identity.incarnation, paths, self.clock.unix_s
-        )
+        self._environment = environment_of(self, config)
         reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
         self._explorer = explorer_of(self, config, self._environment, reader)
         self._faults_in_row = 0

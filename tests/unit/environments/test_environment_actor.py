@@ -31,7 +31,7 @@ from dart.core.types import (
     RolloutState,
     Step,
 )
-from dart.environments import actor as environment_module
+from dart.environments import factory
 from dart.environments.actor import DETAIL_CHARACTERS, MAX_FAULTS_IN_ROW, EnvironmentActor
 from dart.environments.faults import (
     BrowserDied,
@@ -300,7 +300,7 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
             watched.calls, watched.deaths, watched.full = system.calls, system.deaths, system.full
             return watched
 
-        monkeypatch.setattr(environment_module, "make_environment", make)
+        monkeypatch.setattr(factory, "make_environment", make)
         bench.start(StoreActor, "store", {"store": str(path), "config": config})
         bench.start(Curator, "curator")
         bench.start(WeightSync, "weight_sync")

@@ -19,7 +19,7 @@ from dart.core.actions import Action, ActionParseError, Click, parse_action
 from dart.core.exploration import Box, Effect, LeaseEnd, LeaseMove, PageScreen
 from dart.core.records import Event
 from dart.core.types import GenerateRequest, Generation
-from dart.environments import actor as environment_module
+from dart.environments import factory
 from dart.environments.faults import ResetFailed
 from dart.exploration import actor as exploration_module
 from dart.exploration.actor import ExplorerActor, ExploringEnvironmentActor
@@ -191,8 +191,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
                 sites[name] = MadeUpSite(pages)
                 return sites[name]
 
-            monkeypatch.setattr(exploration_module, "make_environment", make_environment)
-            monkeypatch.setattr(environment_module, "make_environment", make_environment)
+            monkeypatch.setattr(factory, "make_environment", make_environment)
             wanted = {"tasks": [TASK], "actions": 200, "confirm_share": 0.0, "stops_when_flat": False}
             config = Config.model_validate({"exploration": wanted | settings}).model_dump(mode="json")
             with Store(tmp_path / "store.db") as store:
