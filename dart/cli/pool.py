@@ -189,12 +189,14 @@ def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
     from dart.run.other_control_node import refuse_running_elsewhere
     from dart.store.run_blobs import blobs_of
     from dart.store.store import Store
+    from dart.store.write_ahead_log import keep_damaged_log
 
     refuse_running_elsewhere(kept_config(paths.config), paths)
     unchanged = paths.config.read_text(encoding="utf-8")
     with (
         errors_as_exit_codes(paths.root),  # not around the whole command, whose output may go to another disk
         claimed(paths.root, resume=True, config_toml=unchanged) as held,
-        Store(held.paths.record, create=False, steps=blobs_of(held.paths).steps) as store,
     ):
-        yield store
+        keep_damaged_log(held.paths.record)
+        with Store(held.paths.record, create=False, steps=blobs_of(held.paths).steps) as store:
+            yield store

@@ -44,6 +44,7 @@ from dart.store.errors import StoreBusy, StoreTakenOver, StoreUnavailable
 from dart.store.integrity import by_gravity, listed
 from dart.store.sqlite import fold_log
 from dart.store.store import Store
+from dart.store.write_ahead_log import keep_damaged_log
 from dart.telemetry.events import POOLS_SIZED
 from dart.training.demonstration_import_process import fill_pool
 
@@ -289,7 +290,8 @@ def _conclude(paths: RunPaths, config: Config, session: TimeBudget, resumed_at: 
     """
     damage, lost_screenshots = by_gravity(checked_data(config, paths, resumed_at))
     if isinstance(record := paths.record, Path):
-        with contextlib.suppress(StoreUnavailable):  # a full disk: the log stays beside the record
+        with contextlib.suppress(StoreUnavailable, OSError):  # a full disk: the log stays beside the record
+            keep_damaged_log(record)
             fold_log(record)
     with SnapshotReader(paths, config) as reader:
         return TrainResult(

@@ -35,6 +35,7 @@ from dart.store.checkpoints import (
     checkpoint_name,
     latest_good,
     list_checkpoints,
+    path_aside,
     read_state,
     set_aside,
     write_checkpoint,
@@ -57,7 +58,7 @@ from dart.store.record_rules import Finding
 from dart.store.run_blobs import blobs_address, remove_leftovers
 from dart.store.sqlite import undo_interrupted
 from dart.store.store import Store
-from dart.store.write_ahead_log import damage_of_log_beside, keep_copy_of_log
+from dart.store.write_ahead_log import copies_of_damaged_logs, damage_of_log, keep_damaged_log
 from dart.telemetry.emit import log_event
 from dart.telemetry.events import BLOBS_OWNED, CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED, SCREENSHOTS_LOST
 from dart.training.learner_factory import refuse_other_adapter
@@ -107,6 +108,7 @@ def is_interrupted_start(address: RecordAddress, paths: RunPaths) -> bool:
 
 def _looked_into(address: RecordAddress) -> StoreReader:
     """Open a record to read it. A file is migrated first; a server is not, because a run may use it now."""
+    keep_damaged_log(address)
     return Store(address) if isinstance(address, Path) else StoreReader(address)
 
 
@@ -214,10 +216,11 @@ def prepare_record(config: Config, paths: RunPaths, log: Any = None) -> int:
     RecordDamaged if the data are damaged or contradict each other.
     """
     require_record(paths.record)
-    cut = _keep_damaged_log(paths)
+    keep_damaged_log(paths.record)
     if config.run.blobs:
         in_fresh_process(partial(continue_storage, config, paths))
     with Store(paths.record, create=False) as store:
+        _note_cut_logs(store, paths)  # before a check can refuse the start
         newest = store.latest_version()
         if newest is None:
             raise StoreUnavailable(
@@ -225,8 +228,6 @@ def prepare_record(config: Config, paths: RunPaths, log: Any = None) -> int:
             )
         folders = list_checkpoints(paths.checkpoints)
         refuse_damage(paths, checkpoints_ahead(paths, newest.version, folders))  # before a folder is renamed
-        if cut:
-            store.record_event(LOG_CUT, "store", cut)
         restore_newest_checkpoint(store, newest, paths)
     remove_leftovers(paths.root)
     damage, lost_screenshots = by_gravity(
@@ -251,15 +252,17 @@ def _note_lost_screenshots(store: Store, lost: list[Finding], log: Any) -> None:
         log_event(log, event)
 
 
-def _keep_damaged_log(paths: RunPaths) -> dict[str, str]:
-    """Copy a damaged write-ahead log.
+def _note_cut_logs(store: Store, paths: RunPaths) -> None:
+    """Record an event for each copy of a damaged log that no event names.
 
-    Returns the `damage` and the path of the `copy` in the run directory; {} if the log is not damaged.
+    An earlier start that was refused, or another command that writes the record, may have made the copy.
     """
-    record = paths.record
-    if not isinstance(record, Path) or not (damage := damage_of_log_beside(record)):
-        return {}
-    return {"damage": damage, "copy": str(keep_copy_of_log(record).relative_to(paths.root))}
+    if not isinstance(paths.record, Path):
+        return
+    named = {event.data["copy"] for event in store.find_events(kinds=(LOG_CUT,))}
+    for copy in copies_of_damaged_logs(paths.record):
+        if (name := str(copy.relative_to(paths.root))) not in named:
+            store.record_event(LOG_CUT, "store", {"damage": damage_of_log(copy.read_bytes()), "copy": name})
 
 
 def checked_data(
@@ -282,9 +285,10 @@ def checked_data(
 def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) -> None:
     """Replace a damaged newest checkpoint with a copy of the newest good one.
 
-    The updates between the two versions are lost; an event `checkpoint_restored` records this. The damaged
-    folder is renamed, and a notice is shown as long as the folder exists. Raises RecordDamaged if there is no
-    good checkpoint; then nothing changes.
+    The updates between the two versions are lost; an event `checkpoint_restored` records this before anything
+    changes. The damaged folder is renamed, and a notice is shown as long as the folder exists. A restoration
+    that was interrupted is completed. Raises RecordDamaged if there is no good checkpoint; then nothing
+    changes.
     """
     damage = damage_of(newest.version, paths)
     if not damage:
@@ -294,16 +298,23 @@ def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) ->
         refuse_damage(paths, damaged_checkpoints(paths, newest, []))
         return
     damaged = paths.checkpoints / checkpoint_name(newest.version)
-    damaged.mkdir(exist_ok=True)  # an empty folder stands for one that is missing
-    aside = set_aside(damaged, DAMAGED)
+    if damaged.exists() or not _is_restoring(store, newest.version):
+        data = {
+            "version": newest.version,
+            "from_version": good.state.version,
+            "damage": damage,
+            "damaged_folder": str(path_aside(damaged, DAMAGED).relative_to(paths.root)),
+        }
+        store.record_event(CHECKPOINT_RESTORED, "trainer", data)
+        damaged.mkdir(exist_ok=True)  # an empty folder stands for one that is missing
+        set_aside(damaged, DAMAGED)
     _copy_as(good, newest.version)
-    data = {
-        "version": newest.version,
-        "from_version": good.state.version,
-        "damage": damage,
-        "damaged_folder": str(aside.relative_to(paths.root)),
-    }
-    store.record_event(CHECKPOINT_RESTORED, "trainer", data)
+
+
+def _is_restoring(store: Store, version: int) -> bool:
+    """Whether an earlier start recorded that it restores a version whose checkpoint is missing now."""
+    event = store.newest_event(CHECKPOINT_RESTORED)
+    return event is not None and event.data["version"] == version
 
 
 def _copy_as(good: Checkpoint, version: int) -> None:

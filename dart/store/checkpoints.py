@@ -49,7 +49,7 @@ HASHERS = 8
 """Number of threads that hash files at the same time, because hashing a file is slower than reading it."""
 
 UNCOMMITTED, DAMAGED = "uncommitted", "damaged"
-"""Endings of the names of checkpoints that were renamed instead of deleted."""
+"""Endings of the names of files and folders that were kept aside instead of deleted."""
 
 WriteCheckpoint = Callable[[Path], Path]
 """A function that writes a copied state of the learner as a checkpoint into a parent folder, and returns the
@@ -210,12 +210,13 @@ def set_aside(folder: Path, why: str) -> Path:
 
     why   the ending of the new name: `UNCOMMITTED` or `DAMAGED`
     """
-    names = itertools.chain(
-        [f"{folder.name}.{why}"], (f"{folder.name}.{why}-{n}" for n in itertools.count(2))
-    )
-    aside = next(path for name in names if not (path := folder.with_name(name)).exists())
-    folder.rename(aside)
-    return aside
+    return folder.rename(path_aside(folder, why))
+
+
+def path_aside(path: Path, why: str) -> Path:
+    """The first path beside `path` that is free, with the ending `why` such as `DAMAGED`."""
+    names = itertools.chain([f"{path.name}.{why}"], (f"{path.name}.{why}-{n}" for n in itertools.count(2)))
+    return next(aside for name in names if not (aside := path.with_name(name)).exists())
 
 
 def set_aside_uncommitted(parent: Path, committed: int) -> list[Path]:

@@ -11,11 +11,13 @@ that case the index beside the log does not count the frame.
 Formats: https://www.sqlite.org/fileformat2.html#the_write_ahead_log, https://www.sqlite.org/walformat.html
 """
 
-import itertools
+import filecmp
 import shutil
 import struct
 from pathlib import Path
 
+from dart.core.record_address import RecordAddress
+from dart.store.checkpoints import DAMAGED, path_aside
 from dart.store.sqlite import beside
 
 HEADER_BYTES = 32
@@ -41,16 +43,26 @@ def damage_of_log_beside(database: Path) -> str:
     return damage_of_log(content, _counted_frames(database, content))
 
 
-def keep_copy_of_log(database: Path) -> Path:
-    """Copy the log of a database; returns the path of the copy.
+def keep_damaged_log(record: RecordAddress) -> None:
+    """Copy the log of a record if the log is damaged and has no copy yet.
 
-    Call this before SQLite opens the database, because SQLite then shortens a damaged log.
+    Call this before the record is opened for writing, because SQLite then shortens a damaged log. A record on
+    a server has no such log.
     """
-    log = log_of(database)
-    names = itertools.chain([f"{log.name}.damaged"], (f"{log.name}.damaged-{n}" for n in itertools.count(2)))
-    copy = next(path for name in names if not (path := log.with_name(name)).exists())
-    shutil.copyfile(log, copy)
-    return copy
+    if not isinstance(record, Path) or not damage_of_log_beside(record):
+        return
+    log, copies = log_of(record), copies_of_damaged_logs(record)
+    if any(filecmp.cmp(log, copy, shallow=False) for copy in copies):
+        return
+    partial = log.with_name(f"{log.name}.copying")
+    shutil.copyfile(log, partial)
+    partial.rename(path_aside(log, DAMAGED))  # a copy with its final name is whole
+
+
+def copies_of_damaged_logs(database: Path) -> list[Path]:
+    """Paths of the copies that `keep_damaged_log` made of the logs of a database, oldest first."""
+    copies = log_of(database).parent.glob(f"{log_of(database).name}.{DAMAGED}*")
+    return sorted(copies, key=lambda copy: copy.stat().st_mtime)
 
 
 def damage_of_log(content: bytes, counted_frames: int | None = None) -> str:

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from typer.testing import CliRunner
 
+from dart.cli.main import app as dartrl
 from dart.config.config import Config, load_config
 from dart.config.layers import literal
 from dart.core.errors import DiskError, RunDirectoryError, UnavailableError
+from dart.core.records import Event
 from dart.core.run_directory import RunPaths, claimed
 from dart.inspect.time_budget import TimeBudget
 from dart.preflight.requirements import missing_policy
@@ -22,12 +25,18 @@ from dart.run import app
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import STATE_FILE, Checkpoint, CheckpointState, load_checkpoint, write_checkpoint
-from dart.store.errors import StoreUnavailable
+from dart.store.errors import StoreBusy, StoreUnavailable
 from dart.store.integrity import check
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
-from dart.store.write_ahead_log import FRAME_HEADER_BYTES, HEADER_BYTES, log_of
+from dart.store.write_ahead_log import (
+    FRAME_HEADER_BYTES,
+    HEADER_BYTES,
+    copies_of_damaged_logs,
+    keep_damaged_log,
+    log_of,
+)
 from dart.testing.trajectories import step_at, trajectory_for
 from dart.training.learner_factory import learner_at
 
@@ -371,6 +380,30 @@ def test_a_damaged_newest_checkpoint_is_made_anew_from_the_newest_whole_one(
     assert prepare_record(config, paths) == 3, "it is made anew once"
 
 
+@pytest.mark.parametrize("refused", ["dart.store.store.Store.record_event", "dart.run.run_record._copy_as"])
+def test_a_restoration_that_a_full_disk_interrupts_is_recorded_once_and_completed_at_the_next_start(
+    config: Config, paths: RunPaths, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    flip_a_bit(paths.checkpoints / "v000003" / WEIGHTS)
+
+    def refuse(*_: object) -> None:
+        raise StoreBusy("the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(refused, refuse)
+        with pytest.raises(StoreBusy):
+            prepare_record(config, paths)
+
+    assert prepare_record(config, paths) == 3
+
+    with StoreReader(paths.store) as store:
+        (event,) = store.find_events(kinds=("checkpoint_restored",))
+    assert "weights.json is corrupt" in str(event.data["damage"])
+    assert (paths.root / str(event.data["damaged_folder"]) / WEIGHTS).exists()
+    assert folders(paths) == ["v000001", "v000002", "v000003", "v000003.damaged"]
+    assert (paths.checkpoints / "v000003" / WEIGHTS).read_text() == "of 2"
+
+
 def test_a_start_reads_the_newest_checkpoint_once(
     config: Config, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,6 +454,72 @@ def test_a_run_with_a_damaged_log_goes_on_without_what_is_behind_the_damage(
     assert (paths.root / str(cut.data["copy"])).read_bytes() == log_before
     assert check(paths, config) == []
     assert prepare_record(config, paths) == 3, "it is cut once"
+
+
+def test_a_damaged_log_that_another_command_met_first_is_kept_and_recorded_at_the_next_start(
+    config: Config, paths: RunPaths
+) -> None:
+    leave_a_damaged_log(paths, events=10)
+    log_before = log_of(paths.store).read_bytes()
+    paths.lock.touch()
+    ended = CliRunner().invoke(dartrl, ["pool", "drop", "3", "--run-dir", str(paths.root)])
+    assert "no demonstration" in ended.stderr
+    assert not log_of(paths.store).exists(), "SQLite has deleted it"
+
+    assert prepare_record(config, paths) == 3
+
+    cut = newest_event(paths, "log_cut")
+    assert "transactions from there on" in str(cut.data["damage"])
+    assert (paths.root / str(cut.data["copy"])).read_bytes() == log_before
+
+
+def test_a_damaged_log_is_recorded_although_the_start_is_refused_for_newer_checkpoints(
+    config: Config, paths: RunPaths
+) -> None:
+    leave_a_damaged_log(paths, events=10)
+    for version in (4, 5):
+        written(paths, version)
+    for _ in range(2):
+        with pytest.raises(DiskError, match="v000005"):
+            prepare_record(config, paths)
+    shutil.rmtree(paths.checkpoints / "v000005")
+
+    assert prepare_record(config, paths) == 3
+
+    with StoreReader(paths.store) as store:
+        assert len(store.find_events(kinds=("log_cut",))) == 1
+
+
+def test_a_log_that_is_damaged_at_the_end_of_a_run_is_kept_for_the_next_start(
+    config: Config, paths: RunPaths
+) -> None:
+    leave_a_damaged_log(paths, events=10)
+    result = app._conclude(paths, config, TimeBudget(paths, config, reserve_s=0.0), 3)
+    assert "--resume keeps a copy of the log" in result.failure
+
+    assert prepare_record(config, paths) == 3
+
+    assert "transactions from there on" in str(newest_event(paths, "log_cut").data["damage"])
+
+
+def test_a_damaged_log_is_copied_once(paths: RunPaths) -> None:
+    leave_a_damaged_log(paths, events=10)
+    for _ in range(2):
+        keep_damaged_log(paths.store)
+    (copy,) = copies_of_damaged_logs(paths.store)
+    assert copy.name == "store.db-wal.damaged"
+    assert not list(paths.root.glob("*.copying"))
+
+    leave_a_damaged_log(paths, events=5)
+    keep_damaged_log(paths.store)
+    assert len(copies_of_damaged_logs(paths.store)) == 2
+
+
+def newest_event(paths: RunPaths, kind: str) -> Event:
+    with StoreReader(paths.store) as store:
+        event = store.newest_event(kind)
+    assert event is not None
+    return event
 
 
 def test_a_damaged_log_is_named_with_what_can_be_done(config: Config, paths: RunPaths) -> None:
