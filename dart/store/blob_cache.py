@@ -1,18 +1,24 @@
 """A cache folder on one machine for blobs that are kept elsewhere. All processes of the machine share it.
 
 The cache has an upper bound in bytes. A process adds a blob under a lock and counts its size before it writes
-the blob. If there is no room, it first removes the blobs that were used longest ago. Reading a file counts as
-using it and sets its modification time. If a process is killed, the count is at worst too high, until the
-next removal counts anew. A damaged file is fetched again.
+the blob. If there is no room, it first removes blobs that were used longest ago. Reading a file counts as
+using it and sets its modification time. If a process is killed, the count is at worst too high by one blob. A
+damaged file is fetched again.
+
+The store actor uses the cache in message handlers, so no call takes long. A process that finds the lock held
+leaves its blob out of the cache. A removal looks at `LOOKED_AT` files at most. In a larger cache these are
+files of random folders, and the oldest of them go.
 """
 
 import fcntl
 import hashlib
 import os
+import random
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +29,11 @@ from dart.store.errors import BlobDamage, StoreUnavailable
 COUNT = struct.Struct("<q")
 """Format of the file `count`, which holds the number of bytes in the cache."""
 
-FILLED_AFTER_REMOVAL = 0.9
-"""Share of the bound that is filled after a removal and the blob that caused it. The rest is free, so that
-not every further blob causes a removal."""
+LOOKED_AT = 10_000
+"""Largest number of files that a removal looks at, which takes some 0.2 s."""
+
+REMOVED = 0.1
+"""Share of the looked-at bytes that a removal removes, so that not every further blob causes a removal."""
 
 
 class _File(NamedTuple):
@@ -43,50 +51,71 @@ class CacheFolder:
     def add(self, path: Path, size_bytes: int, write: Callable[[], object]) -> None:
         """Make room for the file `path` of `size_bytes` and call `write`, which writes the file.
 
-        Does nothing if the file exists or is larger than the whole cache. Other processes wait meanwhile.
-        Raises OSError.
+        Does nothing if the file exists, or if no room could be made. Raises BlockingIOError if another
+        process adds or removes a file at the moment, and other kinds of OSError.
         """
         if size_bytes > self.most_bytes:
             return
         with self._locked() as count:
             if path.exists():
                 return
-            held = _read(count)
-            if held + size_bytes > self.most_bytes:
-                held = self._remove_down_to(int(FILLED_AFTER_REMOVAL * self.most_bytes) - size_bytes)
-            os.pwrite(count, COUNT.pack(held + size_bytes), 0)
-            write()
+            if _read(count) + size_bytes > self.most_bytes:
+                self._make_room(count, size_bytes)
+            if (held := _read(count) + size_bytes) <= self.most_bytes:
+                _write(count, held)
+                write()
+
+    def remove(self, path: Path) -> None:
+        """Remove a file. Its size stays counted if another process adds or removes a file at the moment.
+
+        Raises OSError, also if the file does not exist.
+        """
+        size_bytes = path.stat().st_size
+        path.unlink()
+        with self._locked() as count:
+            _write(count, max(0, _read(count) - size_bytes))
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
+        """Hold the lock of the cache and open its count. Raises BlockingIOError if the lock is held."""
         if not self.root.exists():
             make_private(self.root)
         descriptor = os.open(self.root / "count", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def _remove_down_to(self, size_bytes: int) -> int:
-        """Remove the files that were used longest ago until at most `size_bytes` are left.
+    def _make_room(self, count: int, size_bytes: int) -> None:
+        """Remove those of `LOOKED_AT` files that were used longest ago: a share, or more to fit `size_bytes`.
 
-        Returns how many bytes are left.
+        If the cache has fewer files, they are also counted anew.
         """
-        files = sorted(self._files())
-        held = sum(file.size_bytes for file in files)
-        for file in files:
-            if held <= size_bytes:
+        files = list(islice(self._files(), LOOKED_AT))
+        looked_at = sum(file.size_bytes for file in files)
+        held = _read(count) if len(files) == LOOKED_AT else looked_at
+        left = min(self.most_bytes - size_bytes, held - int(REMOVED * looked_at))
+        for file in sorted(files):
+            if held <= left:
                 break
             file.path.unlink(missing_ok=True)
             held -= file.size_bytes
-        return held
+            _write(count, held)
 
     def _files(self) -> Iterator[_File]:
-        for path in self.root.glob("*/??/*"):
-            with suppress(FileNotFoundError):
-                about = path.stat()
-                yield _File(about.st_mtime, about.st_size, path)
+        """The files of the cache, one random folder after the other."""
+        folders = list(self.root.glob("*/??"))
+        random.shuffle(folders)
+        for folder in folders:
+            for path in folder.iterdir():
+                with suppress(FileNotFoundError):
+                    about = path.stat()
+                    yield _File(about.st_mtime, about.st_size, path)
+
+
+def _write(count: int, held_bytes: int) -> None:
+    os.pwrite(count, COUNT.pack(held_bytes), 0)
 
 
 def _read(count: int) -> int:
@@ -139,14 +168,14 @@ class CachedBlobs:
         return content
 
     def _keep(self, content: bytes) -> None:
-        """Add a blob to the cache, unless the disk has no room for it."""
+        """Add a blob to the cache, unless another process uses the cache or the disk has no room."""
         path = self._kept.path(hashlib.sha256(content).hexdigest())
         with suppress(StoreUnavailable, OSError):
             self._folder.add(path, len(content), lambda: self._kept.put(content))
 
     def _forget(self, sha256: str) -> None:
-        with suppress(StoreUnavailable):
-            self._kept.delete(sha256)
+        with suppress(OSError):
+            self._folder.remove(self._kept.path(sha256))
 
     def exists(self, sha256: str) -> bool:
         return self._blobs.exists(sha256)
