@@ -15,6 +15,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from dart.core.records import Event
+from dart.telemetry.load_meter import is_new_incarnation
 
 if TYPE_CHECKING:
     from dart.config.config import Config
@@ -67,12 +68,15 @@ class UtilisationInterval:
     amounts: Mapping[str, float]
 
 
-def intervals(load: Iterable[Event]) -> Iterator[UtilisationInterval]:
+def intervals(load: Iterable[Event], apart_s: float = 0.0) -> Iterator[UtilisationInterval]:
     """Yield what each actor counted between each load event and its next one.
 
     The first interval of an incarnation begins at its start and ends at its first load event.
 
-    load   load events in any order
+    load      load events in any order
+    apart_s   largest time between two places of a sample of events, or 0 for all events. If an actor was
+              replaced between two places, the time between its last event before and the start of the later
+              incarnation counts as busy as the two incarnations were on average
     """
     in_order = sorted(load, key=lambda event: (event.subject, event.unix_s))
     for actor, own in groupby(in_order, key=lambda event: event.subject):
@@ -80,7 +84,9 @@ def intervals(load: Iterable[Event]) -> Iterator[UtilisationInterval]:
         for event in own:
             totals = {name: float(str(value)) for name, value in event.data.items()}
             started_unix_s = event.unix_s - totals["wall_s"]
-            if started_unix_s >= before_unix_s or totals["wall_s"] < before["wall_s"]:
+            if is_new_incarnation(event.unix_s, totals["wall_s"], before_unix_s, before.get("wall_s", 0.0)):
+                if 0.0 < started_unix_s - before_unix_s <= apart_s:
+                    yield _between(actor, before_unix_s, started_unix_s, before, totals)
                 before_unix_s, before = started_unix_s, {}  # a new incarnation, which counts from 0
             yield UtilisationInterval(
                 actor=actor,
@@ -91,13 +97,30 @@ def intervals(load: Iterable[Event]) -> Iterator[UtilisationInterval]:
             before_unix_s, before = event.unix_s, totals
 
 
-def spent(load: Iterable[Event], window: TimeWindow) -> dict[str, dict[str, float]]:
+def _between(
+    actor: str,
+    begins_unix_s: float,
+    ends_unix_s: float,
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+) -> UtilisationInterval:
+    """Estimate what an actor counted in a time of which a sample has no event, from the totals around it."""
+    share = (ends_unix_s - begins_unix_s) / max(before["wall_s"] + after["wall_s"], 1.0)
+    amounts = {name: share * (before.get(name, 0.0) + amount) for name, amount in after.items()}
+    return UtilisationInterval(
+        actor=actor, begins_unix_s=begins_unix_s, ends_unix_s=ends_unix_s, amounts=amounts
+    )
+
+
+def spent(load: Iterable[Event], window: TimeWindow, apart_s: float = 0.0) -> dict[str, dict[str, float]]:
     """Sum what each actor counted within the window, over all its incarnations.
+
+    apart_s   see `intervals`
 
     Returns {actor: {field of its load events: amount}}.
     """
     found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for interval in intervals(load):
+    for interval in intervals(load, apart_s):
         share = window.share(interval.begins_unix_s, interval.ends_unix_s)
         for name, amount in interval.amounts.items():
             found[interval.actor][name] += share * amount

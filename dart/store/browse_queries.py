@@ -5,6 +5,7 @@ Every query returns a bounded number of rows: a page, one per bin, or a sample o
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dart.core.records import Event, RolloutRecord, Version
 from dart.core.types import SUCCESS_ABOVE, Trajectory
@@ -138,6 +139,15 @@ class Fate:
     """Ids of all rollouts of its group, its own included."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSample:
+    """Events of a kind, oldest first: all of them or a sample."""
+
+    events: tuple[Event, ...] = ()
+    apart_s: float = 0.0
+    """Largest time between two places of a sample; 0 for all events."""
+
+
 class RunBrowser(StoreReader):
     """A StoreReader with the queries of commands and pages. Each method is one transaction."""
 
@@ -195,11 +205,12 @@ class RunBrowser(StoreReader):
 
     def sampled_events(
         self, kind: str, begins_unix_s: float, ends_unix_s: float, subjects: int
-    ) -> tuple[Event, ...]:
+    ) -> EventSample:
         """Events of a kind between two moments, or a sample if there are more than `EVENTS_WHOLE`.
 
         A sample has about two events of each subject at each of `SAMPLES` places. Ask for a kind whose events
-        hold totals, such as LOAD: the later events then include what the left-out ones counted.
+        hold totals, such as LOAD: the later events then include what the left-out ones counted, unless the
+        subject was replaced between two places.
 
         subjects   number of subjects that have events of this kind
         """
@@ -207,20 +218,22 @@ class RunBrowser(StoreReader):
             first = first_event_after(connection, begins_unix_s)
             last = first_event_after(connection, ends_unix_s)
             if first is None or last is None or last <= first:
-                return ()
+                return EventSample()
             places, limit = [first], EVENTS_WHOLE
             if last - first > EVENTS_WHOLE:
                 step, limit = (last - first) / SAMPLES, min(2 * subjects, EVENTS_WHOLE // SAMPLES)
                 places = [first + int(step * number) for number in range(SAMPLES)]
                 places.append(max(first, last - 2 * limit))
-            found = {
-                event.event_id: event
+            found = [
+                all_of(Event, connection, EVENTS_FROM, kind=kind, last=last, place=place, limit=limit)
                 for place in places
-                for event in all_of(
-                    Event, connection, EVENTS_FROM, kind=kind, last=last, place=place, limit=limit
-                )
-            }
-        return tuple(found[event_id] for event_id in sorted(found))
+            ]
+        of_id = {event.event_id: event for events in found for event in events}
+        begins = [events[0].unix_s for events in found if events]
+        return EventSample(
+            events=tuple(of_id[event_id] for event_id in sorted(of_id)),
+            apart_s=max((after - before for before, after in pairwise(begins)), default=0.0),
+        )
 
     # figures over time
 

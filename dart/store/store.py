@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import insert, text
+from sqlalchemy import bindparam, insert, text
 
 from dart.core import messages as m
 from dart.core.records import Evaluation, RolloutChange, StoredResult, TaskDecision
@@ -23,9 +23,18 @@ from dart.store import schema
 from dart.store.batch_leases import BatchLeases
 from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.errors import BlobDamage, StoreConflict
-from dart.store.event_retention import FLOODING, LEAST_LOOK_S, LOOK_EVENTS, TIERS, Stretch, Thinned, grown_old
+from dart.store.event_retention import (
+    FLOODING,
+    LEAST_LOOK_S,
+    LOOK_EVENTS,
+    TIERS,
+    Stretch,
+    Thinned,
+    grown_old,
+    last_of_incarnations,
+)
 from dart.store.exploration_writer import ExplorationWriter
-from dart.store.queries import ONE_EVENT_FROM, first_event_after
+from dart.store.queries import ONE_EVENT_FROM, first_event_after, select
 from dart.store.reader import Unpack
 from dart.store.rollout_leases import RolloutLeases
 from dart.store.serialization import row_of, unpack_steps, unpack_without_prompts
@@ -66,11 +75,16 @@ RECOUNT_SUCCESSES = text("""
         WHERE trajectories.task_id = task_statistics.task_id AND reward > :success_above)
 """)
 
+EVENTS_WITHIN = """
+    SELECT event_id, subject, unix_s, data FROM events
+    WHERE kind = :kind AND event_id >= :first AND event_id < :end ORDER BY event_id
+"""
 THIN_EVENTS = text("""
     DELETE FROM events WHERE kind = :kind AND event_id >= :first AND event_id < :end AND event_id NOT IN (
         SELECT max(event_id) FROM events WHERE kind = :kind AND event_id >= :first AND event_id < :end
         GROUP BY subject, floor(unix_s / :every_s))
-""")
+    AND event_id NOT IN :kept
+""").bindparams(bindparam("kept", expanding=True))
 
 
 class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
@@ -194,5 +208,6 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
 
     def _thin(self, stretch: Stretch) -> int:
         first, end = (first_event_after(self._bare, at) for at in (stretch.begin_unix_s, stretch.end_unix_s))
-        span = {"kind": FLOODING, "first": first, "end": end, "every_s": stretch.keep_every_s}
-        return int(self._execute(THIN_EVENTS, **span).rowcount)
+        span = {"kind": FLOODING, "first": first, "end": end}
+        kept = last_of_incarnations(select(self._bare, EVENTS_WITHIN, **span))
+        return int(self._execute(THIN_EVENTS, **span, every_s=stretch.keep_every_s, kept=kept).rowcount)

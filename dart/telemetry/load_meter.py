@@ -16,6 +16,15 @@ LOAD = "load"
 """Kind of the events that record these figures; the subject of such an event is the actor."""
 
 
+def is_new_incarnation(unix_s: float, wall_s: float, before_unix_s: float, before_wall_s: float) -> bool:
+    """Whether a load event is of a later incarnation of its actor than the actor's event before it.
+
+    unix_s, wall_s                 time of the event, and the field `wall_s` in it
+    before_unix_s, before_wall_s   those of the event before it
+    """
+    return unix_s - wall_s >= before_unix_s or wall_s < before_wall_s
+
+
 class LoadMeter:
     """Accumulates the seconds that an actor spends in each activity, and counts, since it started.
 

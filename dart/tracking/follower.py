@@ -147,7 +147,7 @@ class TrackingFollower:
         actors = sum(one.most() for one in sizes.values())
         margin_s = self._margin_s(begins)
         load = self._store.sampled_events(LOAD, begins - margin_s, ends + margin_s, actors)
-        counted = spent(load, window)
+        counted = spent(load.events, window, load.apart_s)
         return {
             f"utilisation/{kind}": total(counted, prefix, activity)
             / (sizes[kind].mean(begins, ends) * window.seconds)

@@ -68,7 +68,7 @@ class Bins:
 
 
 def utilisation_over_time(
-    load: Iterable[Event], bins: Bins, prefix: str, activity: str, sizes: Sizes
+    load: Iterable[Event], bins: Bins, prefix: str, activity: str, sizes: Sizes, apart_s: float = 0.0
 ) -> Points:
     """Return the share of time that a kind of actor spent in an activity, 0 to 1, for each bin.
 
@@ -78,11 +78,12 @@ def utilisation_over_time(
     prefix     prefix of the names of these actors
     activity   field of their load events that has the time spent, such as `busy_s`
     sizes      how many of these actors there were over time
+    apart_s    largest time between two places of a sample of events (`dart.inspect.utilisation.intervals`)
     """
     own = [event for event in load if event.subject.startswith(prefix)]
     until_s = _known_until(own)
     spent_s: defaultdict[int, float] = defaultdict(float)
-    for interval in intervals(own):
+    for interval in intervals(own, apart_s):
         begins, ends = interval.begins_unix_s, interval.ends_unix_s
         for index in range(bins.index(begins), bins.index(ends) + 1):
             low = bins.begins_unix_s + index * bins.width_s

@@ -180,8 +180,12 @@ def _utilisation(run: RunView, bins: Bins) -> Chart:
     sizes = sizes_of(run.store.find_events(kinds=(POOLS_SIZED,)), run.config)
     actors = sum(one.most() for one in sizes.values())
     load = run.store.sampled_events(LOAD, *bins.span, actors)
+
+    def line(kind: str, prefix: str, activity: str) -> charts.Points:
+        return charts.utilisation_over_time(load.events, bins, prefix, activity, sizes[kind], load.apart_s)
+
     lines = [
-        Series(kind, charts.utilisation_over_time(load, bins, *activity, sizes[kind]), f"c{number}")
+        Series(kind, line(kind, *activity), f"c{number}")
         for number, (kind, activity) in enumerate(ACTIVITIES.items(), start=1)
     ]
     return Chart(

@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core.messages import EventDraft
+from dart.inspect.utilisation import TimeWindow, spent
 from dart.store.actor import StoreActor
-from dart.store.event_retention import EVERY_S
+from dart.store.event_retention import EVERY_S, last_of_incarnations
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.telemetry.events import PAUSED
@@ -48,8 +50,8 @@ def store(places: RecordPlaces, clock: Hands) -> Iterator[Store]:
 def play(store: Store, clock: Hands, seconds: float) -> None:
     """For a while two actors tell their loads in turns, every 15 s, and in between something happens."""
     round_of = (
-        EventDraft(kind=LOAD, subject="env-000", data={}),
-        EventDraft(kind=LOAD, subject="env-001", data={}),
+        EventDraft(kind=LOAD, subject="env-000", data={"wall_s": 1e9}),
+        EventDraft(kind=LOAD, subject="env-001", data={"wall_s": 1e9}),
         EventDraft(kind=PAUSED, subject="store", data={}),
     )
     clock.tick_s = 5.0
@@ -99,6 +101,29 @@ def test_after_a_day_one_of_each_quarter_of_an_hour_is_kept(store: Store, clock:
     thin(store)
 
     assert loads_of(store, "env-000") == [885.0, 1785.0, 2685.0, 3585.0]
+
+
+def test_the_last_load_of_an_actor_that_was_replaced_is_kept(store: Store, clock: Hands) -> None:
+    for lifetime_s in (330.0, 200.0, 300.0):
+        for wall_s in range(0, int(lifetime_s), 5):
+            clock.unix_s += 5.0
+            store.record_event(LOAD, "env-000", {"in_episode_s": wall_s + 5.0, "wall_s": wall_s + 5.0})
+    clock.unix_s += 2 * DAY_S
+
+    thin(store)
+
+    assert loads_of(store, "env-000") == [330.0, 530.0, 830.0]
+    load = store.find_events(kinds=(LOAD,))
+    window = TimeWindow(begins_unix_s=BEGAN_UNIX_S, ends_unix_s=BEGAN_UNIX_S + 830.0)
+    assert spent(load, window)["env-000"]["in_episode_s"] == pytest.approx(830.0)
+
+
+def test_a_damaged_load_keeps_no_other_one_from_being_deleted() -> None:
+    def row(event_id: int, unix_s: float, data: str) -> SimpleNamespace:
+        return SimpleNamespace(event_id=event_id, subject="env-000", unix_s=unix_s, data=data)
+
+    rows = [row(1, 10.0, '{"wall_s": 5.0}'), row(2, 15.0, '{"wa'), row(3, 20.0, '{"wall_s": 1.5e-05}')]
+    assert last_of_incarnations(rows) == [1]
 
 
 def test_looking_again_and_again_keeps_what_one_look_at_the_end_keeps(

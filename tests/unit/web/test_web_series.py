@@ -63,6 +63,20 @@ def test_what_was_is_a_share_of_the_slots_there_were_then() -> None:
     assert found == [pytest.approx(share) for share in (1.0, 1 / 1.5, 1 / 4, 1 / 4)]
 
 
+def test_the_time_in_which_a_sample_misses_the_end_of_an_incarnation_counts_as_busy_as_those_around_it() -> (
+    None
+):
+    points = [load("env-000", 1010.0, 10.0, 10.0), load("env-000", 1030.0, 5.0, 5.0)]
+    alone = Sizes(((0.0, 1),))
+
+    def at(apart_s: float) -> list[float | None]:
+        found = utilisation_over_time(points, BINS, *ENVIRONMENTS[:2], alone, apart_s)
+        return [share for _, share in found]
+
+    assert at(20.0) == [*[pytest.approx(1.0)] * 3, None]
+    assert at(14.0) == [pytest.approx(1.0), None, pytest.approx(0.5), None], "it was down"
+
+
 def test_a_new_incarnation_counts_from_zero() -> None:
     points = [load("env-000", 1010.0, 10.0, 10.0), load("env-000", 1020.0, 4.0, 4.0)]
 
