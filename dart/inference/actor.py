@@ -31,6 +31,7 @@ from dart.inference.gpu_leases import WAIT_S, take_gpus
 from dart.inference.protocol import Engine, Swap
 from dart.inference.serving import GRACE_S, Serving, WaitingRequest, probe_request
 from dart.policy.adapter_files import base_of
+from dart.store.checkpoints import CorruptCheckpoint
 from dart.store.disk_wait import in_storage
 from dart.store.errors import StoreBusy
 from dart.store.patience import AT_START
@@ -233,8 +234,14 @@ class RolloutActor(Actor):
                 await self._work_on_version("trim", trim_heap)  # the old version is gone
         except UNREADABLE as unreadable:
             self._held_version = None
+            self._discard_damaged(unreadable)
             return str(unreadable)
         return ""
+
+    def _discard_damaged(self, unreadable: Exception) -> None:
+        """Let the next try fetch a checkpoint again whose copy on this machine is damaged."""
+        if isinstance(unreadable, CorruptCheckpoint):
+            self._checkpoints.discard(unreadable.folder)
 
     def _prepare(self, version: int) -> Swap:
         folder = self._checkpoints.policy(version)
@@ -332,6 +339,7 @@ class RolloutActor(Actor):
                 try:
                     return await self._engine_of(newest.version)
                 except UNREADABLE as unreadable:
+                    self._discard_damaged(unreadable)
                     if newest.version == 0 and not isinstance(unreadable, StoreBusy):
                         raise  # no trainer writes version 0 again
                     self.log.warning("version_not_loaded", version=newest.version, reason=str(unreadable))

@@ -209,6 +209,10 @@ class PublishedCheckpoints:
         """
         return self._held(self._bases, 0)
 
+    def discard(self, folder: Path) -> None:
+        for folders in (self._served, self._bases):
+            folders.discard(folder)
+
     def _held(self, folders: ServedFolders, version: int) -> Path:
         manifest = self._manifest(version)
         name = f"{checkpoint_name(version)}-{manifest.attempt}"  # another run may have left its own version

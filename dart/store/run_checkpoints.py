@@ -27,6 +27,12 @@ class Checkpoints(Protocol):
         Raises CorruptCheckpoint, CheckpointNotWritten or StoreUnavailable.
         """
 
+    def discard(self, folder: Path) -> None:
+        """Give up a damaged folder that `policy` or `base` returned, so that it is fetched again.
+
+        The folder stays while another process of this machine uses it.
+        """
+
     def fetch(self, version: int) -> None:
         """Fetch the complete checkpoint of a version to this machine, so that training can resume from it.
 
@@ -78,6 +84,9 @@ class LocalCheckpoints:
 
     def base(self) -> Path:
         return self._base
+
+    def discard(self, folder: Path) -> None:
+        """Do nothing: there is no other copy."""
 
     def fetch(self, version: int) -> None:
         """Do nothing: every checkpoint is on this machine."""

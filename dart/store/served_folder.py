@@ -41,6 +41,17 @@ class ServedFolders:
         self._remove_unused(but=name)
         return folder
 
+    def discard(self, folder: Path) -> None:
+        """Remove a damaged folder, so that the next call of `hold` makes it again, and give it up.
+
+        The folder stays while another process uses it. Does nothing for a folder that is not below `root`.
+        """
+        if folder.parent != self._root or not folder.is_dir():
+            return
+        if self._used is not None and self._used[0] == folder.name:
+            self._release()
+        self._remove_if_unused(folder, folder.name)
+
     def _release(self) -> None:
         if self._used is not None:
             os.close(self._used[1])
@@ -78,7 +89,7 @@ class ServedFolders:
         lock = os.open(self._lock_of(name), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # another process may have removed it just before
         except BlockingIOError:
             return  # a process uses it
         finally:

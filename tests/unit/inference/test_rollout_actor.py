@@ -328,6 +328,20 @@ def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_policy_in_routing_and
     assert pool.is_in_routing
 
 
+def test_a_damaged_checkpoint_is_given_up_so_that_it_can_be_fetched_again(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up: list[str] = []
+    monkeypatch.setattr(LocalCheckpoints, "discard", lambda _, folder: given_up.append(folder.name))
+    pool = pool_of()
+    pool.start()
+    pool.finish(pool.load(CORRUPT))
+    assert given_up == [checkpoint_name(CORRUPT)]
+    with pytest.raises(CorruptCheckpoint):
+        pool_of().start("corrupt")
+    assert given_up == [checkpoint_name(CORRUPT), "corrupt"]
+
+
 def test_a_version_is_shown_as_loading_from_the_call_until_it_is_served(pool_of: Callable[..., Pool]) -> None:
     pool = pool_of()
     pool.start()

@@ -49,6 +49,39 @@ def test_a_folder_that_was_deleted_from_outside_is_made_again(tmp_path: Path) ->
     assert len(made) == 2
 
 
+def test_a_damaged_folder_is_made_again_unless_another_process_uses_it(tmp_path: Path) -> None:
+    made: list[str] = []
+    first, second = ServedFolders(tmp_path), ServedFolders(tmp_path)
+    folder = first.hold("v1", filled(made))
+    second.hold("v1", filled(made))
+    (folder / "weights").write_text("damaged")
+
+    first.discard(folder)
+    assert folder.is_dir(), "the second still uses it"
+    second.discard(folder)
+
+    assert (first.hold("v1", filled(made)) / "weights").read_text() == ".v1.tmp"
+    assert len(made) == 2
+
+
+def test_a_published_version_that_is_damaged_on_this_machine_is_fetched_again(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    filled([])(source)
+    engine = PublishedCheckpoints(
+        (tmp_path / "shared").as_uri(), tmp_path / "checkpoints", tmp_path / "cache" / "policies"
+    )
+    for version in (0, 1):
+        engine.publish(version, source)
+    for find in (engine.base, lambda: engine.policy(1)):
+        folder = find()
+        (folder / "weights").write_text("damaged")
+        engine.discard(folder)
+        assert (find() / "weights").read_text() == "source"
+
+    engine.discard(source)
+    assert source.is_dir(), "it is no folder of the cache"
+
+
 def test_a_base_policy_stays_while_engines_of_the_machine_load_other_versions(tmp_path: Path) -> None:
     def engine() -> PublishedCheckpoints:
         return PublishedCheckpoints(
