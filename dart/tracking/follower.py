@@ -44,15 +44,17 @@ AT_ONCE = 100
 class Position:
     """Keeps in the file `path` the newest policy version that each writer has written and flushed.
 
-    The file is read when the object is made. If it does not exist or is damaged, no writer has anything: each
-    gets all updates again.
+    The file is read when the object is made. If it does not exist or is damaged, it is written anew, and no
+    writer has anything: each gets all updates again. Raises OSError.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         run_id, self._versions = _known(path)
         self.run_id: str = run_id or secrets.token_hex(4)
-        """Id of the run in Weights & Biases: random, and kept in the file from the first `keep` on."""
+        """Id of the run in Weights & Biases: random, and the same at each start of the sidecar."""
+        if not run_id:
+            self.keep({})
 
     def of(self, writer: str) -> int:
         """Return the newest policy version that a writer has; 0 if it has none."""

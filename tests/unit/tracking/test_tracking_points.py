@@ -173,6 +173,11 @@ def test_what_cannot_be_known_is_left_out(world: World) -> None:
     assert told.figures == {"update/loss": 0.25, "staleness/mean": 1.5}
 
 
+def test_a_run_keeps_its_name_with_the_services_also_before_its_first_update(tmp_path: Path) -> None:
+    first, again = (Position(tmp_path / "position.json").run_id for _ in range(2))
+    assert first == again
+
+
 def test_a_run_keeps_its_name_with_the_services(tmp_path: Path) -> None:
     first = Position(tmp_path / "position.json")
     first.keep({"wandb": 3})
