@@ -38,8 +38,8 @@ newest day, and 19,200 for each earlier day."""
 WALL_S = re.compile(r'"wall_s": (\d+(?:\.\d+)?(?:e[-+]?\d+)?)')
 """The field `wall_s` in the JSON of an event. A search is faster than a parser, and skips damaged rows."""
 
-ENDS_MOST = 30_000
-"""Largest number of replaced incarnations in a stretch: SQLite takes few more values in one statement."""
+ENDS_MOST = 1000
+"""Largest number of replaced incarnations in a stretch, because each is a value of the statement."""
 
 
 class Stretch(NamedTuple):
