@@ -43,9 +43,9 @@ from dart.web.server import TOKEN_BYTES, listen, serve
 KEEP_EVERY_S = 5.0
 """Seconds between two updates of the announcement in the record."""
 
-EVERYWHERE = ("0.0.0.0", "::")
-"""Hosts that mean all addresses of this machine. Other machines cannot connect to them, so they are not
-announced."""
+UNREACHABLE = ("", "0.0.0.0", "::")
+"""Values of `inspection.host` that are no address for other machines: no host, or all addresses of this
+machine. The address by which the record's server sees this machine is announced instead."""
 
 RETRY_S = KEEP_EVERY_S
 """Seconds before another try to open the listening socket. Each try updates the announcement, too."""
@@ -204,20 +204,20 @@ def _listening(paths: RunPaths, config: Config, announcement: Announcement) -> s
     If this fails, write the reason into the status of the sidecar and try again every `RETRY_S`. Meanwhile
     the node is announced without an address, so that no other machine takes its run for one that is lost.
     """
-    record = announcement.record
+    host = config.inspection.host
     while True:
         try:
-            host = config.inspection.host or database_at(record).own_host()
-            listener = listen(host, config.inspection.port)
-            if host in EVERYWHERE:
-                host = database_at(record).own_host()
+            # If `own_host` failed after `listen`, the open socket would keep the port of the next try.
+            announced = database_at(announcement.record).own_host() if host in UNREACHABLE else host
+            listener = listen(host or announced, config.inspection.port)
         except (UnavailableError, StoreUnavailable) as error:
             text = f"{error}; other machines cannot inspect the run; the next try is in {RETRY_S:g} s"
             write_sidecar(paths, Sidecar(name=INSPECTION, is_well=False, text=text))
             announcement.renew()
             time.sleep(RETRY_S)
             continue
-        place = f"{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        port = listener.getsockname()[1]
+        place = f"[{announced}]:{port}" if ":" in announced else f"{announced}:{port}"
         write_sidecar(paths, Sidecar(name=INSPECTION, is_well=True, text=f"answers at {place}"))
         announcement.change_address(place)
         return listener

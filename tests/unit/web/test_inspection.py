@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from socket import create_server
 from unittest.mock import Mock
 
 import pytest
@@ -19,6 +20,7 @@ from dart.inspect.signals import forget, note, prepare
 from dart.run.control_protocol import ControlAnswer, ControlOutcome, Pause, Ping, decode_answer, encode
 from dart.run.inspection_protocol import decode_state
 from dart.store.control_node import ControlNode, read_control_node
+from dart.store.errors import StoreBusy
 from dart.store.store import Store
 from dart.web import inspection
 from dart.web.inspection import KEEP_EVERY_S, Announcement, inspection_app
@@ -168,3 +170,22 @@ def test_a_control_node_that_cannot_listen_announces_itself_without_an_address_u
     found = read_control_node(paths.store)
     assert found is not None
     assert (found.address, found.token) == ("127.0.0.1:4000", NODE.token)
+
+
+def test_an_endpoint_at_every_address_opens_its_port_after_the_record_did_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = RunPaths(tmp_path)
+    with create_server(("0.0.0.0", 0)) as free:
+        port = free.getsockname()[1]
+    config = load_config(None, ["inspection.host=0.0.0.0", f"inspection.port={port}"])
+    paths.config.write_text(config.to_toml())
+    Store(paths.store).close()
+    own_host = Mock(side_effect=[StoreBusy("no connection is left"), "10.0.0.7"])
+    monkeypatch.setattr(inspection, "database_at", lambda _: Mock(own_host=own_host))
+    monkeypatch.setattr("dart.web.inspection.time.sleep", Mock(side_effect=[None]))
+    announcement = Announcement(paths, paths.store, replace(NODE, address="", ended_unix_s=None))
+
+    with inspection._listening(paths, config, announcement) as listener:
+        assert listener.getsockname() == ("0.0.0.0", port)
+    assert announcement.node.address == f"10.0.0.7:{port}"
