@@ -3,6 +3,7 @@
 `Mailbox.drain` sees every message. The attributes that it reads for each message are plain, to be fast.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ class Sender:
 
     name: str
     incarnation: int
+    waits_until_s: float = math.inf
+    """The moment on the monotonic clock at which the sender of an ask stops waiting; infinite for others."""
 
 
 class Mailbox:
@@ -180,13 +183,19 @@ class Mailbox:
         """Whether the sender has stopped waiting for the answer, so that the work need not begin."""
         return 0 < envelope.deadline_unix_ms < self._actor.clock.unix_s() * 1000
 
+    def _waits_until_s(self, envelope: Envelope) -> float:
+        if not envelope.deadline_unix_ms:
+            return math.inf
+        clock = self._actor.clock
+        return clock.monotonic_s() + envelope.deadline_unix_ms / 1000 - clock.unix_s()
+
     def _handle(self, envelope: Envelope) -> None:
         handler_name = self._handlers.get(type(envelope.message))
         if handler_name is None:
             self._mail.refused += 1
             self.refuse(envelope, self._why_unhandled(envelope.message))
             return
-        sender = Sender(envelope.sender, envelope.sender_incarnation)
+        sender = Sender(envelope.sender, envelope.sender_incarnation, self._waits_until_s(envelope))
         self._open_handlers += 1
         outcome = getattr(self._actor, handler_name)(envelope.message, sender)
         settle(outcome, lambda answer: self._handled(envelope, answer))

@@ -137,12 +137,14 @@ class RolloutActor(Actor):
         """Queue a request for the engine and return the reply.
 
         The reply is Generation; CannotAnswer if the request itself is wrong or its answer does not fit a
-        message; or NoWorkYet if the engine serves an older version than is required, its screenshots cannot
-        be read now, or this actor stops.
+        message; or NoWorkYet if the engine serves an older version than is required or is too busy, its
+        screenshots cannot be read now, or this actor stops.
         """
         if self.is_stopping:
             return m.NoWorkYet(retry_after_s=TURN_AWAY_S, reason=f"{self.identity.name} is stopping")
-        waiting = WaitingRequest(call.request, Future())
+        waiting = WaitingRequest(
+            call.request, Future(), came_s=self.clock.monotonic_s(), until_s=sender.waits_until_s
+        )
         self._serving.waiting.append(waiting)
         self._resume()
         return _fitting(await waiting.answer)

@@ -29,7 +29,8 @@ REASON_CHARACTERS = 1000
 """Largest length of the reason why a request cannot be answered, so that it fits into a message."""
 
 BUSY_RETRY_S = 1.0
-"""Time in seconds after which an environment asks again if the screenshots could not be read."""
+"""Time in seconds after which an environment asks again if the screenshots could not be read, or if the
+engine is too busy to answer in time."""
 
 PROBE_SIZE_PX = (160, 210)
 """Width and height in pixels of a probe's screenshot: the size of a MiniWoB++ page."""
@@ -41,6 +42,10 @@ class WaitingRequest:
 
     request: GenerateRequest
     answer: Future[Any]
+    came_s: float
+    """When the request came, on the monotonic clock."""
+    until_s: float
+    """The moment on the same clock at which the environment stops waiting for the answer."""
 
 
 class Serving:
@@ -49,6 +54,8 @@ class Serving:
     A concurrent engine gets each request as soon as fewer than `rollout.max_batch` are being answered. Any
     other engine answers one batch at a time; requests that come meanwhile form the next batch. Requests wait
     while `may_serve` returns False, which means a hold or too old a version, and while a load has the lock.
+    A request that has waited too long to be answered in time is turned away instead: an engine with more
+    requests than it can answer would otherwise compute only answers that come too late.
 
     probe       request by which the engine is proved
     meter       measures how busy the engine is
@@ -83,6 +90,8 @@ class Serving:
         self._changed = changed
         self._is_serving = False
         self._answered = 0
+        self._last_took_s = 0.0
+        """Seconds that the engine needed for its last answer."""
 
     def start(self) -> None:
         """Prove the engine. If it is concurrent, check its processes from now on, and prove it when idle."""
@@ -108,13 +117,15 @@ class Serving:
         """Pass the waiting requests to the engine, as long as it may serve and has room."""
         if self._engine.is_concurrent:
             while self._may_hand_over() and len(self.in_flight) < self._settings.max_batch:
-                self._actor.run(self._answer(self._take(1)))
+                if batch := self._take(1):
+                    self._actor.run(self._answer(batch))
         elif not self._is_serving:
             self._is_serving = True
             while self._may_hand_over():
                 async with self.lock:
-                    if self._may_hand_over():  # a load may have had the lock before
-                        await self._answer(self._take(self._settings.max_batch))
+                    # A load may have had the lock before.
+                    if self._may_hand_over() and (batch := self._take(self._settings.max_batch)):
+                        await self._answer(batch)
             self._is_serving = False
             self._changed()
 
@@ -122,15 +133,30 @@ class Serving:
         return bool(self.waiting) and self._may_serve()
 
     def _take(self, most: int) -> list[WaitingRequest]:
-        batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), most))]
+        """Take up to `most` of the waiting requests for the engine, and turn away those that are too late."""
+        batch: list[WaitingRequest] = []
+        while self.waiting and len(batch) < most:
+            one = self.waiting.popleft()
+            if self._is_too_late(one):
+                reason = f"{self._actor.identity.name} is too busy to answer in time"
+                one.answer.succeed(m.NoWorkYet(retry_after_s=BUSY_RETRY_S, reason=reason))
+            else:
+                batch.append(one)
         self.in_flight += batch
         return batch
+
+    def _is_too_late(self, one: WaitingRequest) -> bool:
+        """Whether an answer that takes as long as the last one would come when the environment is gone."""
+        # At most half of the whole time, so that new requests reach the engine after one slow answer.
+        takes_s = min(self._last_took_s, (one.until_s - one.came_s) / 2)
+        return self._actor.clock.monotonic_s() + takes_s >= one.until_s
 
     async def _answer(self, batch: list[WaitingRequest]) -> None:
         self._show_busy()
         requests = [one.request for one in batch]
         # Weights may change under the requests of a concurrent engine.
         load_s = self._settings.load_deadline_s if self._engine.is_concurrent else 0.0
+        began_s = self._actor.clock.monotonic_s()
         try:
             answers = await self._actor.in_thread(
                 lambda: self._engine.generate(requests),
@@ -145,6 +171,7 @@ class Serving:
             reason = str(busy)[:REASON_CHARACTERS]
             self._finish(batch, [m.NoWorkYet(retry_after_s=BUSY_RETRY_S, reason=reason)] * len(batch))
             return
+        self._last_took_s = self._actor.clock.monotonic_s() - began_s
         self._answered += len(answers)
         self._meter.add("requests", len(answers))
         self._meter.add("tokens", sum(len(answer.token_ids) for answer in answers))

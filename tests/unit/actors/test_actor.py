@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -419,6 +420,22 @@ def test_a_handler_is_inherited_and_can_be_overridden(bench: InMemorySystem) -> 
     answers = [bench.ask(name, Add(number=3)) for name in ("doubling", "counter")]
     bench.settle()
     assert [answer.result() for answer in answers] == [Sum(number=6), Sum(number=3)]
+
+
+def test_a_handler_sees_until_when_its_sender_waits(bench: InMemorySystem) -> None:
+    waits_until_s = []
+
+    class Answering(Counter):
+        @receives(Add)
+        def add(self, call: Add, sender: Sender) -> Sum:
+            waits_until_s.append(sender.waits_until_s)
+            return Sum(number=call.number)
+
+    bench.start(Answering, "answering")
+    bench.ask("answering", Add(number=1), deadline_s=7.0)
+    bench.tell("answering", Add(number=2))
+    bench.settle()
+    assert waits_until_s == [pytest.approx(bench.clock.monotonic_s() + 7.0, abs=0.01), math.inf]
 
 
 # ---- time ----

@@ -114,9 +114,9 @@ class Pool:
         bench.settle()
         self.engine: OpenEngine = bench.actor(NAME)._engine
 
-    def request(self, *names: str) -> list[Future[Any]]:
+    def request(self, *names: str, waits_s: float = 1000.0) -> list[Future[Any]]:
         asked = [
-            self.bench.ask(NAME, m.Generate(request=_request(name)), deadline_s=1000.0) for name in names
+            self.bench.ask(NAME, m.Generate(request=_request(name)), deadline_s=waits_s) for name in names
         ]
         self.bench.settle()
         return asked
@@ -145,6 +145,18 @@ def _request(name: str) -> GenerateRequest:
 def pool_of(tmp_path: Path) -> Iterator[Callable[..., Pool]]:
     with InMemorySystem(tmp_path) as bench:
         yield lambda **rollout: Pool(bench, tmp_path, **rollout)
+
+
+def test_a_request_that_waited_too_long_for_room_is_not_computed(pool_of: Callable[..., Pool]) -> None:
+    pool = pool_of(max_batch=1)
+    [first] = pool.request("first")
+    pool.request("given up", waits_s=24.0)
+    pool.bench.advance(24.0)
+    [new] = pool.request("new")
+    for name in ("first", "new"):
+        pool.engine.gate(name).set()
+    pool.finish(first, new)
+    assert pool.engine.under_way == set()
 
 
 def test_each_request_is_answered_when_it_is_done_and_not_when_the_others_are(

@@ -28,6 +28,8 @@ CORRUPT = 13
 """A version whose checkpoint is damaged."""
 
 PATIENCE_S = 20.0
+WAITS_S = 24.0
+"""How long an environment waits for an answer."""
 HOLD_S = HOLD_LOADS * Config().rollout.load_deadline_s
 
 
@@ -108,7 +110,7 @@ class Pool:
     def is_in_routing(self) -> bool:
         return self.bench.row(NAME).ready
 
-    def request(self, *names: str) -> None:
+    def request(self, *names: str, waits_s: float = 1000.0) -> None:
         for name in names:
             request = GenerateRequest(
                 screenshot_sha256="",
@@ -116,7 +118,7 @@ class Pool:
                 history=("test",),
                 temperature=1.0,
             )
-            self.asked[name] = self.bench.ask(NAME, m.Generate(request=request), deadline_s=1000.0)
+            self.asked[name] = self.bench.ask(NAME, m.Generate(request=request), deadline_s=waits_s)
         self.bench.settle()
 
     def load(self, version: int, *, hold: bool = False) -> Future[Any]:
@@ -179,6 +181,40 @@ def test_an_engine_answers_with_the_old_weights_while_it_reads_the_new_ones(
     pool.finish(loaded)
     pool.request("after")
     assert pool.versions("after") == [1]
+
+
+def test_an_engine_does_not_compute_a_request_whose_environment_has_given_up(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of()
+    pool.start()
+    pool.block("first")
+    pool.request("given up", waits_s=WAITS_S)
+    pool.bench.advance(WAITS_S)
+    pool.request("new", waits_s=WAITS_S)
+    pool.unblock()
+    assert pool.versions("new") == [0]
+    assert pool.engine.batches == [("first",), ("new",)]
+
+
+def test_a_request_whose_answer_would_come_too_late_is_sent_back_at_once(
+    pool_of: Callable[..., Pool],
+) -> None:
+    pool = pool_of()
+    pool.start()
+    pool.block("takes a third of the time")
+    pool.request("early", waits_s=WAITS_S)
+    pool.bench.advance(WAITS_S / 3)
+    pool.unblock()
+    pool.finish(*pool.asked.values())
+    pool.block("takes two thirds")
+    pool.request("comes first", waits_s=WAITS_S)
+    pool.bench.advance(2 * WAITS_S / 3)
+    pool.request("comes last", waits_s=WAITS_S)
+    pool.unblock()
+    assert pool.versions("early", "comes last") == [0, 0]
+    assert pool.engine.batches[-1] == ("comes last",)
+    assert isinstance(pool.asked["comes first"].result(), m.NoWorkYet)
 
 
 def test_a_drain_answers_what_is_there_with_the_old_weights_and_takes_nothing_new(
