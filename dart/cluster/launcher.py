@@ -80,7 +80,7 @@ class Joined:
     wire: str
     """Path of the socket of the control node's agent."""
     gpus: tuple[str, ...]
-    """GPUs of the control node, as CUDA_VISIBLE_DEVICES names them."""
+    """GPUs of the control node that the run may use, as CUDA_VISIBLE_DEVICES names them."""
 
 
 def rows_of(run: Config, nodes: int) -> int:
@@ -133,7 +133,7 @@ class Launcher:
         self._names = {node.node_id: node.name for node in nodes}
         self._membership.started(nodes, time.monotonic())
         self._require_gpus()
-        return Joined(nodes=tuple(nodes), wire=self.control.place.wire, gpus=self.control.place.gpus)
+        return Joined(nodes=tuple(nodes), wire=self.control.place.wire, gpus=self.control.gpus)
 
     def look(self) -> None:
         """Find nodes that joined or are gone and agents that ended; start agents, and report lost ones."""
@@ -203,7 +203,7 @@ class Launcher:
             folder=self._folder(agent.node),
             wire=agent.place.wire,
             capabilities=capabilities(agent.node, self.cluster.place, reserved_gpus=0),
-            engine_gpus=agent.place.gpus,
+            engine_gpus=agent.gpus,
             config_toml=to_toml(self.run.model_dump(mode="json"), {}),
             rows=rows_of(self.run, len(self.agents)),
         )

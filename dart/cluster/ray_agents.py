@@ -27,6 +27,14 @@ class Agent:
     handle: Any
     place: ListeningAgent
 
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs of its node that the run may use: as many as Ray counts, the first ones, as in Ray.
+
+        The node may have more, which `ray start --num-gpus` leaves to other programs.
+        """
+        return self.place.gpus[: self.node.gpus]
+
 
 def start_agents(
     nodes: Iterable[ClusterNode], run_id: str, folders: Mapping[str, str], number: int

@@ -132,9 +132,13 @@ class ClusterSite:
     # ---- inside ----
 
     def _with_trainer_gpus(self, config: Config) -> Config:
-        """Return the configuration with the trainer's GPUs by name: the last ones of the control node."""
+        """Return the configuration with the trainer's GPUs by name: the last ones of the control node.
+
+        Without any, the trainer is on the CPU. An empty `training.gpus` alone would mean all GPUs.
+        """
         names = self._joined.gpus[self._gpus_for_engines() :]
-        training = config.training.model_copy(update={"gpus": names})
+        device = config.training.device if names or config.training.device != "auto" else "cpu"
+        training = config.training.model_copy(update={"gpus": names, "device": device})
         return config.model_copy(update={"training": training})
 
     def _gpus_for_engines(self) -> int:

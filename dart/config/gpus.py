@@ -205,6 +205,11 @@ def set_visible_devices(gpus: Sequence[str]) -> None:
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
+def hide_gpus() -> None:
+    """Have this process and its children see no GPU, although the machine may have some."""
+    os.environ[VISIBLE] = ""
+
+
 def describe_gpus(assignment: GpuAssignment) -> str:
     """Return the assignment as one line of text; empty without GPUs."""
     parts = [f"rollout-{index}: {', '.join(gpus)}" for index, gpus in enumerate(assignment.engines) if gpus]

@@ -19,7 +19,7 @@ from actors.actor import Actor, Sender, receives
 from actors.codec import MAX_MESSAGE_BYTES, packed_bytes
 from actors.future import Future, Lock
 from dart.config.config import Config
-from dart.config.gpus import assign_gpus, gpus_here, set_visible_devices
+from dart.config.gpus import assign_gpus, gpus_here, hide_gpus, set_visible_devices
 from dart.config.published import publishes_adapter
 from dart.core import messages as m
 from dart.core.errors import DartError
@@ -89,7 +89,10 @@ class RolloutActor(Actor):
         self._load_turn = Lock()
         """Lock that lets one load run at a time."""
         self._required = -1
-        set_visible_devices(await self._own_gpus())
+        if self.args.get("engine_gpus") == 0:  # the GPUs of this node belong to others
+            hide_gpus()
+        else:
+            set_visible_devices(await self._own_gpus())
         self._screenshots = run_blobs(self._config.run, self.identity.run_dir).screenshots
         self._checkpoints = run_checkpoints(self._config, self.identity.run_dir)
         probe = await in_storage(self, self._screenshots, "a probe", lambda: probe_request(self._screenshots))

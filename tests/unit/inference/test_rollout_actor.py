@@ -1,5 +1,6 @@
 """What a rollout actor does with requests while its weights change, with an engine that is a table."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from actors.actor import Actor, Stop
 from actors.future import Future
 from actors.testing import InMemorySystem
 from dart.config.config import Config
+from dart.config.gpus import VISIBLE
 from dart.core import messages as m
 from dart.core.records import Version
 from dart.core.types import GenerateRequest, Generation
@@ -93,11 +95,11 @@ class Pool:
         self.settings = rollout
         self.asked: dict[str, Future[Any]] = {}
 
-    def start(self, policy: str = "v0") -> None:
+    def start(self, policy: str = "v0", **args: Any) -> None:
         with Store(self.store) as store:
             store.add_version()
         config = Config.model_validate({"rollout": self.settings, "training": {"policy": policy}})
-        args = {"config": config.model_dump(mode="json"), "store": str(self.store), "engines": [NAME]}
+        args |= {"config": config.model_dump(mode="json"), "store": str(self.store), "engines": [NAME]}
         self.bench.start(RolloutWithTable, NAME, args)
         self.bench.settle()
 
@@ -147,6 +149,17 @@ class Pool:
 def pool_of(tmp_path: Path) -> Iterator[Callable[..., Pool]]:
     with InMemorySystem(tmp_path) as bench:
         yield lambda **rollout: Pool(bench, tmp_path, **rollout)
+
+
+def test_an_engine_that_gets_no_gpu_of_its_node_sees_none(
+    pool_of: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VISIBLE, "0,1")
+    pool = pool_of()
+    pool.start(engine_gpus=0)
+    pool.request("first")
+    assert pool.versions("first") == [0]
+    assert os.environ[VISIBLE] == ""
 
 
 def test_a_swap_takes_place_between_two_batches_and_waiting_requests_get_the_new_weights(
