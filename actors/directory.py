@@ -26,6 +26,9 @@ PART_OF_LOST_HOSTS = 1 / 8
 LOST_NAMES_KEPT_S = 60.0
 """How long a name of a lost host is kept at least, so that every monitor and ask has seen its end."""
 
+LOST_HOSTS_SHOWN_S = 3600.0
+"""How long a lost host is shown on the board. After that, it counts as replaced by one with another name."""
+
 
 @dataclass(slots=True)
 class KnownName:
@@ -271,15 +274,16 @@ class Directory:
         return known
 
     def _forget_lost(self) -> None:
-        """Forget the names of the hosts that were lost first, when lost hosts take too many rows.
+        """Forget the names of hosts that were lost long ago, or sooner when lost hosts take too many rows.
 
         A cluster may replace each lost host by one with a new name. Plain names are kept: the incarnations in
         their rows show which news of a lost host are late.
         """
-        lost_before_s = self._clock.monotonic_s() - LOST_NAMES_KEPT_S
-        while len(self._lost_at_s) > self._board.slots * PART_OF_LOST_HOSTS:
+        while self._lost_at_s:
             name, lost_s = next(iter(self._lost_at_s.items()))
-            if lost_s > lost_before_s:
+            are_too_many = len(self._lost_at_s) > self._board.slots * PART_OF_LOST_HOSTS
+            kept_s = LOST_NAMES_KEPT_S if are_too_many else LOST_HOSTS_SHOWN_S
+            if self._clock.monotonic_s() - lost_s < kept_s:
                 return
             slot = self._slot_of(name)
             if slot is None:

@@ -127,7 +127,6 @@ class Hosts(Actor):
         self.log.warning("host_lost", host=host, epoch=epoch, reason=reason)
         self._core.host_down(host, epoch, self._now_s(), reason, is_failure=is_failure)
         self._publish(host)
-        self._rows.give_up_oldest(self._core.hosts)
         record = self._core.hosts.get(host)
         if record is None or record.epoch != epoch or not is_failure:
             return
@@ -203,6 +202,7 @@ class Hosts(Actor):
         self._start_next()
         for host in self._core.hosts:
             self._publish(host)
+        self._rows.give_up_lost()
         if self._core.unplaced and self._core.unplaced != before:
             shown = dict(sorted(self._core.unplaced.items())[:UNPLACED_PER_ANSWER])
             self.log.warning("not_placed", count=len(self._core.unplaced), reasons=shown)

@@ -621,6 +621,43 @@ def test_the_rows_of_machines_that_never_return_are_given_up_and_come_back_with_
         assert row.state is not ActorState.FREE
 
 
+def test_a_machine_that_did_not_return_for_long_is_shown_no_more(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("actors.directory", "supervision.host_rows"):
+        monkeypatch.setattr(f"{module}.LOST_HOSTS_SHOWN_S", 20.0)
+    three.place(traveller(gpu=1))
+    three.cables["b"].cut()
+    three.run(LEASE_S + 2.0)
+    of_b = ("machine-b", "host@b", "bridge@b")
+    states = {row.name: row.state for row in three.benches["a"].board.rows()}
+    assert [states[name] for name in of_b] == [ActorState.STOPPED] * 3
+    three.run(20.0)
+    states = {row.name: row.state for row in three.benches["a"].board.rows()}
+    assert [states[name] for name in of_b] == [ActorState.FREE] * 3
+    assert (three.where().host, states["job"]) == ("c", ActorState.RUNNING)
+    three.cables["b"].heal()
+    three.run(3.0)
+    assert three.benches["a"].row("machine-b").state is not ActorState.FREE
+
+
+def test_a_machine_that_did_not_return_to_a_new_leader_is_shown_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("supervision.host_rows.LOST_HOSTS_SHOWN_S", 20.0)
+    with Cluster(tmp_path, ()) as cluster:
+        cluster.up("a")
+        cluster.benches["a"].actor("hosts").link_up(
+            LinkUp(host="b", epoch=1, capabilities={}), Sender("bridge", 0)
+        )
+        cluster.benches["a"].kill("hosts")
+        cluster.start("a", Hosts, "hosts")
+        cluster.run(1.0)
+        assert cluster.benches["a"].row("machine-b").state is ActorState.STOPPED
+        cluster.run(20.0)
+        assert cluster.benches["a"].row("machine-b").state is ActorState.FREE
+
+
 def test_a_leader_whose_bridge_is_started_anew_does_not_hold_it_against_the_hosts(strict: Cluster) -> None:
     for _ in range(3):
         strict.benches["a"].kill("bridge")
