@@ -29,7 +29,7 @@ EVENTS_WHOLE = 12_000
 """If there are more events than this between two moments, only a sample is read."""
 
 SAMPLES = 60
-"""Number of places at which a sample of events is read; they are spread evenly over the events."""
+"""Largest number of places at which a sample of events is read; they are spread evenly over the events."""
 
 VERSIONS_MOST = 400
 """Largest number of policy versions that a chart shows. If there are more, only every n-th is read."""
@@ -208,9 +208,10 @@ class RunBrowser(StoreReader):
     ) -> EventSample:
         """Events of a kind between two moments, or a sample if there are more than `EVENTS_WHOLE`.
 
-        A sample has about two events of each subject at each of `SAMPLES` places. Ask for a kind whose events
-        hold totals, such as LOAD: the later events then include what the left-out ones counted, unless the
-        subject was replaced between two places.
+        A sample has about two events of each subject at each of up to `SAMPLES` places. With many subjects
+        the places are fewer, so that every subject occurs at each. Ask for a kind whose events hold totals,
+        such as LOAD: the later events then include what the left-out ones counted, unless the subject was
+        replaced between two places.
 
         subjects   number of subjects that have events of this kind
         """
@@ -221,9 +222,10 @@ class RunBrowser(StoreReader):
                 return EventSample()
             places, limit = [first], EVENTS_WHOLE
             if last - first > EVENTS_WHOLE:
-                step, limit = (last - first) / SAMPLES, min(2 * subjects, EVENTS_WHOLE // SAMPLES)
-                places = [first + int(step * number) for number in range(SAMPLES)]
-                places.append(max(first, last - 2 * limit))
+                limit = 2 * max(1, subjects)
+                count = max(2, min(SAMPLES, EVENTS_WHOLE // limit))
+                places = [first + (last - first) * number // count for number in range(count)]
+                places += [max(first, last - before * limit) for before in (2, 1)]  # all of the newest ones
             found = [
                 all_of(Event, connection, EVENTS_FROM, kind=kind, last=last, place=place, limit=limit)
                 for place in places

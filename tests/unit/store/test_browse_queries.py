@@ -141,7 +141,7 @@ def test_events_of_a_kind_are_found_by_their_moment(places: RecordPlaces) -> Non
 def test_of_very_many_events_a_sample_from_all_over_is_read(
     places: RecordPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dart.store.browse_queries.EVENTS_WHOLE", 60)
+    monkeypatch.setattr("dart.store.browse_queries.EVENTS_WHOLE", 80)
     clock, address = [0.0], places.empty()
     with Store(address, clock=lambda: clock[0]) as record:
         for moment in range(200):
@@ -152,11 +152,30 @@ def test_of_very_many_events_a_sample_from_all_over_is_read(
         found = browser.sampled_events("load", 0.0, 1000.0, subjects=1)
         moments = [event.unix_s for event in found.events]
 
-    assert EVENTS_WHOLE > 60
+    assert EVENTS_WHOLE > 80
     assert len(moments) < 100
     assert moments[0] == 0.0
     assert moments[-1] >= 198.0
     assert max(after - before for before, after in pairwise(moments)) <= found.apart_s <= 5.0
+
+
+def test_a_sample_of_events_has_every_subject_also_at_its_end(
+    places: RecordPlaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.store.browse_queries.EVENTS_WHOLE", 300)
+    clock, address = [0.0], places.empty()
+    subjects = [f"env-{number:03d}" for number in range(30)]
+    with Store(address, clock=lambda: clock[0]) as record:
+        for moment in range(20):
+            clock[0] = float(moment)
+            for subject in subjects:
+                record.record_event("load", subject, {})
+
+    with RunBrowser(address) as browser:
+        events = browser.sampled_events("load", 0.0, 1000.0, len(subjects)).events
+
+    assert len(events) < 20 * len(subjects)
+    assert {event.subject for event in events if event.unix_s == 19.0} == set(subjects)
 
 
 def test_of_very_many_versions_an_even_choice_is_read(record: Store) -> None:
