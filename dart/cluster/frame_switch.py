@@ -66,13 +66,12 @@ class WaitingFrames:
 
 @dataclass(slots=True)
 class SwitchCounts:
-    """Numbers of frames and batches that passed through the switch since its start."""
+    """Numbers of frames that passed through the switch since its start."""
 
     sent: int = 0
     """Frames that other hosts have taken."""
     received: int = 0
     """Frames handed to the bridge."""
-    batches: int = 0
     dropped: int = 0
     """Frames that were lost: to or from a host that is gone or unknown, or while no bridge was connected."""
 
@@ -217,7 +216,6 @@ class FrameSwitch:
                     self.gone(host)
                 break
             self.counts.sent += len(frames)
-            self.counts.batches += 1
             self._read_on()
         outbox.is_sending = False
         if not outbox.frames and self._outboxes.get(host) is outbox:
