@@ -254,7 +254,7 @@ class Chart:
         texts = [{at: self.text(y) for at, y in one.points if y is not None} for one in self.series]
         moments = sorted({at for one in self.series for at, _ in one.points})
         rows = [[self.x(at), self._time(at), [one.get(at) for one in texts]] for at in moments]
-        return json.dumps({"names": [one.name for one in self.series], "rows": rows}, separators=(",", ":"))
+        return json.dumps(rows, separators=(",", ":"))
 
     def _time(self, unix_s: float) -> str:
         """Format a moment as local time: with date in charts over a day, with seconds up to 10 minutes."""

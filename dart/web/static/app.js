@@ -151,7 +151,7 @@ function readChart(event) {
   if (!plot) return;
   const chart = plot.closest("[data-readout]");
   if (!readouts.has(chart)) readouts.set(chart, JSON.parse(chart.dataset.readout));
-  const { rows } = readouts.get(chart);
+  const rows = readouts.get(chart);
   if (!rows.length) return;
   const box = plot.getBoundingClientRect();
   const at = 1000 * (event.clientX - box.left) / box.width;
