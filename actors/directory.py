@@ -147,7 +147,10 @@ class Directory:
     def close_all(self, reason: str) -> None:
         """Mark the rows of all other hosts as ended, also those that an earlier bridge left."""
         for slot in self._board.slots_behind(self._route - 1):
-            self._close(str(self._board.get(slot, "name")), reason)
+            name = str(self._board.get(slot, "name"))
+            self._close(name, reason)
+            if host_in(name) and self._board.state(slot) is not ActorState.FREE:
+                self._lost_at_s[name] = self._clock.monotonic_s()
 
     # ---- inside: whether ----
 
@@ -303,7 +306,8 @@ class Directory:
 
     def _forget_name(self, name: str, slot: int) -> None:
         """Mark a name as forgotten: on its own host, its row belongs to another actor by now."""
-        if self._drop_name(name) is not None and self._board.get(slot, "route") == self._route:
+        self._drop_name(name)
+        if self._board.get(slot, "route") == self._route:
             incarnation = self._board.get(slot, "incarnation")
             self._board.note_end(slot, incarnation, "it has ended and was forgotten")
             self._board.set_state(slot, ActorState.FREE, ready=0)

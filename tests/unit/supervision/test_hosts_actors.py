@@ -641,6 +641,21 @@ def test_a_machine_that_did_not_return_for_long_is_shown_no_more(
     assert three.benches["a"].row("machine-b").state is not ActorState.FREE
 
 
+def test_the_names_of_a_machine_that_did_not_return_to_a_new_bridge_are_shown_no_more(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.directory.LOST_HOSTS_SHOWN_S", 20.0)
+    three.cables["b"].cut()
+    three.run(LEASE_S + 2.0)
+    three.benches["a"].kill("bridge")
+    own = {"capabilities": CAPABILITIES["a"], "lease_s": LEASE_S}
+    three.start_bridge("a", **own, tells=["hosts"], exports=["hosts"])
+    three.run(21.0)
+    states = {row.name: row.state for row in three.benches["a"].board.rows()}
+    assert [states[f"{name}@b"] for name in ("host", "bridge")] == [ActorState.FREE] * 2
+    assert [states[f"{name}@c"] for name in ("host", "bridge")] == [ActorState.RUNNING] * 2
+
+
 def test_a_machine_that_did_not_return_to_a_new_leader_is_shown_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
