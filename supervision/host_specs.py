@@ -19,13 +19,17 @@ from supervision.messages import (
     UpdateFlags,
 )
 from supervision.placement import HOST_BACKOFF, HOST_BREAKER, PlacedSpec
-from supervision.supervisor import dynamic_supervisor_spec, supervisor_spec
+from supervision.supervisor import dynamic_supervisor_spec, in_a_spec, supervisor_spec
 
 BRIDGE_BACKOFF_S = 1.0
 """The longest wait before a bridge is restarted: a host without a bridge counts as lost after a lease."""
 
 LEAST_HANG_S = 5.0
 """The shortest hang deadline of a bridge, in seconds: on a busy machine it may give no beat for a while."""
+
+HOST_START_S = 30.0
+"""How long a host supervisor may take to start, in seconds, after the actors that it found have ended."""
+
 MANAGEMENT = (StartChild, TerminateChild, RestartChild, DeleteChild, ReleaseChild, UpdateChild, UpdateFlags)
 """Calls to a supervisor that bridges accept from the leader only: their sender can have any actor started."""
 
@@ -40,6 +44,7 @@ def leader_spec(
     services: tuple[str, ...] = (),
     exports: tuple[str, ...] = (),
     lease_s: float = LEASE_S,
+    longest_shutdown_s: float = 5.0,
     backoff: Backoff = HOST_BACKOFF,
     breaker: Breaker = HOST_BREAKER,
 ) -> ChildSpec:
@@ -55,6 +60,9 @@ def leader_spec(
     lease_s       seconds of silence after which a host counts as lost, on the leader and on followers
     backoff       how long a host gets no work after it was lost
     breaker       how often a host may be lost before it is in quarantine
+
+    longest_shutdown_s   the longest `shutdown_s` of an actor that will be placed later, by `Place`; those in
+                         `placed` are known
     """
     own = {"host": host, "capabilities": dict(capabilities or {})}
     link = {
@@ -73,9 +81,9 @@ def leader_spec(
         "breaker": to_plain(breaker),
     }
     hosts = ChildSpec(id=HOSTS, actor="supervision.hosts:Hosts", args=decides)
-    return _machine_spec(
-        host, hosts, *_carrying(own, follows=False), _bridge_spec("actors.leader_bridge:LeaderBridge", link)
-    )
+    longest_s = max([longest_shutdown_s, *(spec.child.shutdown_s for spec in placed)])
+    carrying = _carrying(own, longest_s, follows=False)
+    return _machine_spec(host, hosts, *carrying, _bridge_spec("actors.leader_bridge:LeaderBridge", link))
 
 
 def follower_spec(
@@ -86,12 +94,15 @@ def follower_spec(
     capabilities: Mapping[str, int] | None = None,
     exports: tuple[str, ...] = (),
     lease_s: float = LEASE_S,
+    longest_shutdown_s: float = 5.0,
 ) -> ChildSpec:
     """The spec of the tree on a follower, which runs what the leader places there. See also `leader_spec`.
 
     leader      the leader's name
     exports     names of this host that other hosts may write to as `name@host`, besides `host`
     lease_s     the lease until the first session with the leader; from then on the leader's lease holds
+
+    longest_shutdown_s   the longest `shutdown_s` of an actor that the leader may place here
     """
     own = {"host": host, "capabilities": dict(capabilities or {})}
     link = {
@@ -103,16 +114,24 @@ def follower_spec(
         "orders": [wire_name(order) for order in MANAGEMENT],
         "lease_s": lease_s,
     }
-    return _machine_spec(
-        host, *_carrying(own, follows=True), _bridge_spec("actors.follower_bridge:FollowerBridge", link)
+    carrying = _carrying(own, longest_shutdown_s, follows=True)
+    return _machine_spec(host, *carrying, _bridge_spec("actors.follower_bridge:FollowerBridge", link))
+
+
+def _carrying(
+    own: Mapping[str, Any], longest_shutdown_s: float, *, follows: bool
+) -> tuple[ChildSpec, ChildSpec]:
+    """The specs of `placed` and `host`. The second stops, as it starts, all children of the first."""
+    placed = dynamic_supervisor_spec(
+        PLACED, shutdown_s=in_a_spec(1.0 + longest_shutdown_s), max_restarts=10, max_seconds=60.0
     )
-
-
-def _carrying(own: Mapping[str, Any], *, follows: bool) -> tuple[ChildSpec, ChildSpec]:
     host = ChildSpec(
-        id=HOST, actor="supervision.host_supervisor:HostSupervisor", args={**own, "follows": follows}
+        id=HOST,
+        actor="supervision.host_supervisor:HostSupervisor",
+        args={**own, "follows": follows},
+        start_deadline_s=in_a_spec(HOST_START_S + longest_shutdown_s),
     )
-    return dynamic_supervisor_spec(PLACED, max_restarts=10, max_seconds=60.0), host
+    return placed, host
 
 
 def _bridge_spec(actor: str, link: Mapping[str, Any]) -> ChildSpec:

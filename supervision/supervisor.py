@@ -84,6 +84,9 @@ REASON_LETTERS_IN_LIST = 120
 REASON_LETTERS = 4000
 """The longest reason in an answer, because mail carries 64 KB. The whole reason is in the report."""
 
+ALONE_START_S = 30.0
+"""The start deadline of a supervisor that starts without children, in seconds; that of any other actor."""
+
 ORPHANS_END_S = 5.0
 """The longest wait for the end of orphans. By then the kernel has killed them (invariant no-orphans)."""
 
@@ -99,8 +102,8 @@ def supervisor_spec(
     hangs while it starts is found by its beats, much sooner.
     """
     waits = [child.shutdown_s for child in children]
-    shutdown_s = _in_a_spec(1.0 + (sum(waits) if flags.ordered else max(waits, default=5.0)))
-    start_deadline_s = _in_a_spec(5.0 + sum(child.start_deadline_s for child in children))
+    shutdown_s = in_a_spec(1.0 + (sum(waits) if flags.ordered else max(waits, default=5.0)))
+    start_deadline_s = in_a_spec(5.0 + sum(child.start_deadline_s for child in children))
     defaults: dict[str, Any] = {
         "shutdown_s": shutdown_s,
         "start_deadline_s": start_deadline_s,
@@ -114,18 +117,22 @@ def supervisor_spec(
     )
 
 
-def _in_a_spec(seconds: float) -> float:
+def in_a_spec(seconds: float) -> float:
     """Return the sum of times, limited to the longest time that a spec may have."""
     return seconds if math.isinf(seconds) else min(seconds, LONGEST_S)
 
 
-def dynamic_supervisor_spec(id_: str, *, max_children: int = 0, **limits: Any) -> ChildSpec:
+def dynamic_supervisor_spec(
+    id_: str, *, max_children: int = 0, shutdown_s: float = 6.0, **limits: Any
+) -> ChildSpec:
     """A supervisor that starts without children; they are started by calls (Elixir DynamicSupervisor).
 
-    limits   further fields of SupervisorFlags: max_restarts, max_seconds, max_quarantined, max_failing
+    shutdown_s   seconds in which it and its children end, before all are killed. The children are not known
+                 here: make it a second longer than the longest `shutdown_s` of a child
+    limits       further fields of SupervisorFlags: max_restarts, max_seconds, max_quarantined, max_failing
     """
     flags = SupervisorFlags(dynamic=True, ordered=False, max_children=max_children, **limits)
-    return supervisor_spec(id_, flags)
+    return supervisor_spec(id_, flags, shutdown_s=shutdown_s, start_deadline_s=ALONE_START_S)
 
 
 def supervisor_args(flags: SupervisorFlags, children: tuple[ChildSpec, ...]) -> dict[str, Any]:

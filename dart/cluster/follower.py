@@ -74,7 +74,11 @@ def root_of(spec: FollowerSpec) -> RootSpec:
     Its only child connects the node to the control node; the actors placed here are below that child.
     """
     machine = follower_spec(
-        host=spec.host, leader=spec.leader, wire=Path(spec.wire), capabilities=spec.capabilities
+        host=spec.host,
+        leader=spec.leader,
+        wire=Path(spec.wire),
+        capabilities=spec.capabilities,
+        longest_shutdown_s=spec.longest_shutdown_s,
     )
     flags = SupervisorFlags(max_restarts=MACHINE_RESTARTS, max_seconds=MACHINE_RESTARTS_WITHIN_S)
     return RootSpec(

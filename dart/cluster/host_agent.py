@@ -29,8 +29,9 @@ from dart.core.run_directory import mail_dir, make_private
 LAST_WORDS_BYTES = 4000
 """Number of bytes at the end of a follower's standard error that are reported with its end."""
 
-STOP_DEADLINE_S = 60.0
-"""Time in seconds in which a follower may end its tree after SIGTERM; then the follower is killed."""
+STOP_ROOM_S = 30.0
+"""How many seconds longer than its shards a follower may take to end its tree after SIGTERM; then it is
+killed."""
 
 LAUNCHER_LEASE_TICKS = 6
 TICK_S = 1.0
@@ -58,6 +59,8 @@ class FollowerSpec:
     """The run's configuration as TOML."""
     rows: int
     """Number of rows of the node's board."""
+    longest_shutdown_s: float
+    """The longest `shutdown_s` of a shard."""
     agent_pid: int = 0
     """Process id of the agent, with which the actor system ends. The agent fills it in."""
 
@@ -126,6 +129,8 @@ class HostAgent:
         self._switch: FrameSwitch | None = None
         self._process: asyncio.subprocess.Process | None = None
         """The process with the actor system of this node; None while there is none."""
+        self._stop_deadline_s = STOP_ROOM_S
+        """Seconds in which that process may end its tree after SIGTERM."""
         self._ticks_left: int | None = None
         """Ticks until the launcher's lease ends; None before its first renewal."""
 
@@ -199,7 +204,7 @@ class HostAgent:
                 env={**environment, **_without_rays_gpus(os.environ)},
                 start_new_session=True,
             )
-        self._process = process
+        self._process, self._stop_deadline_s = process, spec.longest_shutdown_s + STOP_ROOM_S
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):  # the process has ended already; its exit code says why
             process.stdin.write(json.dumps(asdict(spec) | {"agent_pid": os.getpid()}).encode())
@@ -215,14 +220,14 @@ class HostAgent:
         await asyncio.Event().wait()
 
     async def stop(self) -> None:
-        """End the actor system of this node, children first. After STOP_DEADLINE_S it is killed."""
+        """End the actor system of this node, children first. It is killed if that takes too long."""
         process = self._process
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(STOP_DEADLINE_S):
+            async with asyncio.timeout(self._stop_deadline_s):
                 await process.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):

@@ -26,13 +26,14 @@ from actors.log import log_to
 from actors.process import die_with_parent
 from dart.cluster.connection import connected, living_nodes
 from dart.cluster.forwarding import forwarded
-from dart.cluster.host_agent import FollowerEnd, FollowerSpec
+from dart.cluster.host_agent import STOP_ROOM_S, FollowerEnd, FollowerSpec
 from dart.cluster.manifests import head_address
 from dart.cluster.membership import Membership, ReportGone, StartAgent
 from dart.cluster.node_folder import node_folder
 from dart.cluster.plan import ClusterNode, ClusterPlan, capabilities, plan_cluster
 from dart.cluster.probes import gather, last_line, node_results, roles_of
 from dart.cluster.ray_agents import Agent, introduce, start_agents
+from dart.cluster.shards import longest_shard_stop_s
 from dart.config.cluster import ClusterConfig
 from dart.config.config import Config
 from dart.config.layers import to_toml
@@ -44,8 +45,8 @@ LOOK_S = 0.5
 RENEW_S = 1.0
 """Interval in seconds at which the launcher renews its lease at the agents."""
 
-STOP_S = 75.0
-"""Longest wait in seconds for the followers to stop; longer than an agent waits for its follower."""
+AGENTS_STOP_S = 15.0
+"""How many seconds longer than an agent for its follower the launcher waits for all agents."""
 
 ROWS_LEAST = 1024
 ROWS_PER_ACTOR = 3
@@ -87,6 +88,11 @@ def rows_of(run: Config, nodes: int) -> int:
     """Return the number of rows of a board that can show all actors of a run on this many nodes."""
     actors = run.rollout.count + run.environments.count + nodes
     return max(ROWS_LEAST, ROWS_PER_ACTOR * actors)
+
+
+def followers_stop_s(run: Config) -> float:
+    """Return the longest wait in seconds for all followers to stop."""
+    return longest_shard_stop_s(run) + STOP_ROOM_S + AGENTS_STOP_S
 
 
 @dataclass(slots=True)
@@ -162,12 +168,12 @@ class Launcher:
             time.sleep(RENEW_S)
 
     def stop(self) -> None:
-        """Stop all followers, their children first, and wait for them, at most STOP_S."""
+        """Stop all followers, their children first, and wait for them, at most `followers_stop_s`."""
         import ray
 
         stops = [self.agents[host].handle.stop.remote() for host in self._ends if host in self.agents]
         if stops:
-            ray.wait(stops, num_returns=len(stops), timeout=STOP_S)
+            ray.wait(stops, num_returns=len(stops), timeout=followers_stop_s(self.run))
 
     # ---- inside ----
 
@@ -206,6 +212,7 @@ class Launcher:
             engine_gpus=agent.gpus,
             config_toml=to_toml(self.run.model_dump(mode="json"), {}),
             rows=rows_of(self.run, len(self.agents)),
+            longest_shutdown_s=longest_shard_stop_s(self.run),
         )
         self._ends[agent.node.name] = number, agent.handle.run.remote(spec, forwarded(self.run, os.environ))
 

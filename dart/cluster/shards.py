@@ -11,6 +11,7 @@ from dart.cluster.pool_shard import compressed
 from dart.config.cluster import PlaceSettings
 from dart.config.config import Config
 from dart.config.gpus import gpus_of_engine
+from dart.run.site import longest_shutdown_s
 from dart.run.tree import (
     ENVIRONMENT_POOL,
     ROLLOUT_POOL,
@@ -30,6 +31,9 @@ ENGINES, ENVIRONMENTS, GPU = "engines", "environments", "gpu"
 and the number of its GPUs for engines."""
 
 START_SLACK_S = 5.0
+
+STOP_SLACK_S = 1.0
+"""Seconds that a shard may take to end after its children."""
 
 
 def engine_gpus(place: PlaceSettings, run: Config, *, has_gpus: bool) -> int:
@@ -104,9 +108,14 @@ def _shard(run: Config, packed: bytes, pool: str, index: int, names: Sequence[st
             "run": packed,
         },
         type=ChildType.SUPERVISOR,
-        shutdown_s=1.0 + max(child.shutdown_s for child in children),
+        shutdown_s=STOP_SLACK_S + max(child.shutdown_s for child in children),
         start_deadline_s=START_SLACK_S + sum(child.start_deadline_s for child in children),
     )
+
+
+def longest_shard_stop_s(run: Config) -> float:
+    """Return the longest `shutdown_s` of a shard of the run."""
+    return STOP_SLACK_S + longest_shutdown_s(run, (*environment_names(run), *engine_names(run)))
 
 
 def names_in(spec: PlacedSpec) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from actors.board import LIVING
 from actors.errors import ActorDied
 from actors.system import ActorSystem, RootSpec
 from dart.cluster.engine_start import start_by_ssh
-from dart.cluster.launcher import STOP_S, Joined, LaunchJob, rows_of
+from dart.cluster.launcher import Joined, LaunchJob, followers_stop_s, rows_of
 from dart.cluster.node_folder import run_id_of
 from dart.cluster.plan import ClusterNode, plan_cluster, trainer_gpus
 from dart.cluster.shards import engine_gpus
@@ -181,7 +181,7 @@ def on_cluster(found: ClusterFile) -> Iterator[ClusterSite]:
     try:
         yield ClusterSite(found, _joined(launcher, _job(found, paths)), launcher)
     finally:
-        _end(launcher)
+        _end(launcher, followers_stop_s(found.run))
 
 
 def _job(found: ClusterFile, paths: RunPaths) -> LaunchJob:
@@ -222,14 +222,17 @@ def _joined(launcher: "subprocess.Popen[bytes]", job: LaunchJob) -> Joined:
     return Joined(nodes=nodes, wire=answer["wire"], gpus=tuple(answer["gpus"]))
 
 
-def _end(launcher: "subprocess.Popen[bytes]") -> None:
-    """Have the launcher stop the followers and end. Kill it if it does not end within STOP_S + END_S."""
+def _end(launcher: "subprocess.Popen[bytes]", followers_s: float = 0.0) -> None:
+    """Have the launcher stop the followers and end. Kill it if it does not end in time.
+
+    followers_s   how many seconds the followers may take; 0 if there are none
+    """
     assert launcher.stdin is not None
     assert launcher.stdout is not None
     with suppress(BrokenPipeError):
         launcher.stdin.close()
     try:
-        launcher.wait(STOP_S + END_S)
+        launcher.wait(followers_s + END_S)
     except subprocess.TimeoutExpired:
         launcher.kill()
         launcher.wait()

@@ -144,6 +144,7 @@ def wrong_follower(folder: Path) -> FollowerSpec:
         engine_gpus=(),
         config_toml="",
         rows=1024,
+        longest_shutdown_s=5.0,
     )
 
 

@@ -9,13 +9,16 @@ import pytest
 from actors.board import ActorState
 from actors.errors import ActorDied
 from dart.cluster import site
-from dart.cluster.launcher import Joined
+from dart.cluster.follower import root_of
+from dart.cluster.host_agent import STOP_ROOM_S, FollowerSpec
+from dart.cluster.launcher import Joined, followers_stop_s
 from dart.cluster.plan import ClusterNode
+from dart.cluster.shards import environment_shards, longest_shard_stop_s
 from dart.cluster.site import PARK_ROOM_S, ClusterSite, park_s
-from dart.config.cluster import ClusterConfig, ClusterFile
+from dart.config.cluster import ClusterConfig, ClusterFile, PlaceSettings
 from dart.config.config import Config, load_config
 from dart.run.site import OTHERS_STOP_S, SHORTEST_STOP_S
-from supervision.host_messages import HOSTS, Displace
+from supervision.host_messages import HOSTS, PLACED, Displace
 from supervision.messages import TerminateChild
 
 
@@ -105,6 +108,28 @@ def test_a_drain_lasts_as_long_as_the_longest_shutdown_time_needs(
     overrides: list[str], deadline_s: float, draining: Draining
 ) -> None:
     assert draining.site.stop_deadline_s(config(*overrides)) == deadline_s
+
+
+def test_every_wait_for_a_node_is_longer_than_what_it_waits_for() -> None:
+    run = config("environment_pool.shutdown_s=100.0")
+    spec = FollowerSpec(
+        host="b",
+        leader="a",
+        folder="folder",
+        wire="wire",
+        capabilities={},
+        engine_gpus=(),
+        config_toml="",
+        rows=1024,
+        longest_shutdown_s=longest_shard_stop_s(run),
+    )
+    shards = environment_shards(run, {}, PlaceSettings(), [2])
+    assert [shard.child.shutdown_s for shard in shards] == [spec.longest_shutdown_s]
+    (machine,) = root_of(spec).args["children"]
+    (placed,) = (child for child in machine["args"]["children"] if child["id"] == PLACED)
+    agent_s = spec.longest_shutdown_s + STOP_ROOM_S
+    assert spec.longest_shutdown_s < placed["shutdown_s"] < machine["shutdown_s"] < agent_s
+    assert agent_s < followers_stop_s(run)
 
 
 def test_shards_park_for_as_long_as_their_environments_and_engines_may_take() -> None:

@@ -31,7 +31,7 @@ from supervision.core import SupervisorCore
 from supervision.errors import InvalidChildSpec
 from supervision.run import worker
 from supervision.spec_parsing import changed
-from supervision.supervisor import supervisor_args, supervisor_spec
+from supervision.supervisor import dynamic_supervisor_spec, supervisor_args, supervisor_spec
 
 
 def spec(**changes: Any) -> ChildSpec:
@@ -143,6 +143,13 @@ def test_a_supervisor_is_given_the_time_its_children_need() -> None:
     assert pool.start_deadline_s > 20.0 + 30.0
     assert pool.args == supervisor_args(SupervisorFlags(), children)
     assert supervisor_spec("pool", SupervisorFlags(), children, shutdown_s=3.0).shutdown_s == 3.0
+
+
+def test_a_dynamic_supervisor_is_given_the_time_its_future_children_need() -> None:
+    sessions = dynamic_supervisor_spec("sessions", shutdown_s=31.0, max_children=4)
+    assert sessions.shutdown_s == 31.0
+    assert dynamic_supervisor_spec("sessions").shutdown_s > spec().shutdown_s
+    assert sessions.start_deadline_s == spec().start_deadline_s
 
 
 # ---- backoff ----

@@ -11,7 +11,7 @@ import pytest
 from actors.actor import Actor, Sender, Stop, receives
 from actors.board import INCARNATIONS_PER_PLACEMENT, LIVING, ActorState, Board
 from actors.bridge_messages import LinkDown, LinkUp
-from actors.codec import MAX_MESSAGE_BYTES, to_plain
+from actors.codec import MAX_MESSAGE_BYTES, from_plain, to_plain
 from actors.errors import Refused
 from actors.future import Future
 from actors.link import Carry, machine_row
@@ -30,6 +30,7 @@ from supervision.host_messages import (
     WhichHosts,
     place_actor,
 )
+from supervision.host_specs import follower_spec, leader_spec
 from supervision.host_supervisor import HostSupervisor
 from supervision.hosts import AWAIT_HOSTS_S, Hosts
 from supervision.messages import ChildInfo, Children, Managed, TerminateChild, WhichChildren
@@ -470,6 +471,61 @@ def test_whoever_links_to_those_who_join_the_machines_and_is_lost_does_not_end_t
     three.cables["c"].cut()
     three.run(LEASE_S + 1.0)
     assert {h.host: h.state for h in three.hosts().hosts} == {"a": "running", "b": "running", "c": "stopped"}
+
+
+# ---- placed actors that take long to stop ----
+
+STOPS_IN_S, SHUTDOWN_S = 40.0, 61.0
+HESITANT = ChildSpec(
+    id="job", actor=f"{TRAVELLERS}:Hesitant", args={"stops_in_s": STOPS_IN_S}, shutdown_s=SHUTDOWN_S
+)
+
+
+def children_of(machine: ChildSpec) -> dict[str, ChildSpec]:
+    return {plain["id"]: from_plain(plain, ChildSpec) for plain in machine.args["children"]}
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[InMemorySystem]:
+    """A leader without other hosts, which runs an actor that takes long to stop."""
+    machine = leader_spec(host="a", wire=tmp_path / "wire", placed=(PlacedSpec(child=HESITANT),))
+    parts = children_of(machine)
+    parts["bridge"] = replace(parts["bridge"], actor=f"{TRAVELLERS}:IdleBridge")
+    args = dict(machine.args) | {"children": [to_plain(part) for part in parts.values()]}
+    with InMemorySystem(tmp_path, live_children=True) as bench:
+        bench.start(Supervisor, machine.id, args)
+        bench.advance(2.0)
+        assert bench.is_alive("job")
+        yield bench
+
+
+def test_a_placed_actor_gets_its_own_time_to_stop_when_its_host_is_restarted(
+    alone: InMemorySystem, tmp_path: Path
+) -> None:
+    alone.kill("hosts")
+    alone.advance(STOPS_IN_S + 1.0)
+    assert (tmp_path / "job.ended").exists()
+    assert [r.reason for r in reports.read(tmp_path, "machine-a")] == ["SIGKILL"], "of hosts alone"
+    alone.advance(2.0)
+    assert alone.is_alive("job")
+
+
+def test_a_host_supervisor_may_start_for_as_long_as_placed_actors_take_to_stop(
+    alone: InMemorySystem, tmp_path: Path
+) -> None:
+    alone.kill("host")
+    alone.advance(STOPS_IN_S + 2.0)
+    assert (tmp_path / "job.ended").exists()
+    row = alone.row("host")
+    assert (row.state, row.ready, row.incarnation) == (ActorState.RUNNING, True, 2)
+
+
+def test_a_follower_gives_placed_actors_the_time_that_the_leader_names(tmp_path: Path) -> None:
+    machine = follower_spec(host="b", leader="a", wire=tmp_path, longest_shutdown_s=SHUTDOWN_S)
+    parts = children_of(machine)
+    assert parts["placed"].shutdown_s > SHUTDOWN_S
+    assert parts["host"].start_deadline_s > SHUTDOWN_S
+    assert machine.shutdown_s > sum(part.shutdown_s for part in parts.values())
 
 
 # ---- a shard: a placed supervisor with its children ----

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from actors.actor import Actor, Sender, receives
+from actors.bridge_messages import Export, Exported
 from actors.codec import message
 from actors.errors import AskError
 
@@ -79,6 +80,22 @@ class Lingerer(Actor):
 
     async def on_stop(self) -> None:
         await self.sleep(1.0)
+
+
+class Hesitant(Actor):
+    """Takes `args["stops_in_s"]` to end, and then leaves a mark in its folder."""
+
+    async def on_stop(self) -> None:
+        await self.sleep(self.args["stops_in_s"])
+        (self.identity.run_dir / f"{self.identity.name}.ended").touch()
+
+
+class IdleBridge(Actor):
+    """A bridge of a host that no other host is connected to."""
+
+    @receives(Export)
+    def export(self, call: Export, sender: Sender) -> Exported:
+        return Exported(name=call.name)
 
 
 class Tool(Traveller):
