@@ -151,6 +151,9 @@ class ChildProcesses:
         """
         spec = child.spec
         slot = self._row(second_row(spec.id) if is_spare else spec.id)
+        last = int(self._board.get(slot, "incarnation"))
+        if last >= incarnation:  # the row of an ended actor, just claimed; its address must not live again
+            raise ChildNotStarted(f"its row had incarnation {last} before, so it needs a higher one")
         self._board.set_state(
             slot,
             ActorState.STARTING,

@@ -107,6 +107,19 @@ def test_a_start_without_a_process_gives_no_number_of_its_row_away_again(world: 
     assert board.find("c") == slot, "the board has no other row"
 
 
+def test_a_replacement_in_a_row_of_an_ended_actor_gets_a_higher_number_than_that_actor(
+    world: BenchWorld,
+) -> None:
+    world.grow(child("a", retirement=Retirement(max_age_s=5.0, jitter=0.0, warm_spare=True)))
+    board = world.bench.board
+    for number in range(SLOTS - len(board.rows())):
+        slot = board.claim(f"other-{number}", "test")
+    board.set_state(slot, ActorState.FREE, incarnation=40, ended_incarnation=40)
+    world.until(lambda: board.find("a") == slot and world.is_up("a"), "the replacement took over")
+    assert board.get(slot, "incarnation") == 41
+    assert world.call(Ping(), "a") == Ping()
+
+
 def test_a_board_that_is_full_is_an_error_for_whoever_asks_for_one_more(world: BenchWorld) -> None:
     world.grow(child("a"))
     for number in range(SLOTS - len(world.bench.board.rows())):
