@@ -368,6 +368,8 @@ class ActorSystem:
     def _await_root(self, give_up: float, deadline_s: float) -> None:
         """Wait until the root's own process is up; its children may still be starting."""
         while not self.board.get(self._slot, "pid"):
+            if last_words(self.run_dir, self.root.name, 1):  # it may end before the board has its pid
+                raise self._death_at_start()
             if time.monotonic() > give_up:
                 raise SystemStartFailed(
                     f"the root actor {self.root.name!r} did not start within {deadline_s} s; "
@@ -378,11 +380,14 @@ class ActorSystem:
         try:
             self._pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
-            words = last_words(self.run_dir, self.root.name, 1)
-            raise SystemStartFailed(f"the root actor {self.root.name!r} died at start: {words}") from None
+            raise self._death_at_start() from None
         admin_pid = int(self._admin_pid_file.read_text())
         orphans.record_processes(self._processes_file, launcher=os.getpid(), admin=admin_pid)
         self.board.set_state(self._slot, ActorState.RUNNING)
+
+    def _death_at_start(self) -> SystemStartFailed:
+        words = last_words(self.run_dir, self.root.name, 1)
+        return SystemStartFailed(f"the root actor {self.root.name!r} died at start: {words}")
 
 
 def _refuse_long(mail_dir: Path) -> None:

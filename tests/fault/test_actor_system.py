@@ -66,6 +66,17 @@ def test_a_root_that_cannot_start_is_told_apart_from_a_slow_one() -> None:
     shutil.rmtree(folder)
 
 
+def test_a_root_that_ends_before_it_has_a_mailbox_is_not_waited_for() -> None:
+    root = RootSpec(name="root", actor="supervision.supervisor:Supervisor", args={})
+    with tempfile.TemporaryDirectory(prefix="fault-", dir="/tmp") as made, sockets_left_to_the_collector():
+        mail = Path(made) / "mail"
+        (mail / "0.1").mkdir(parents=True)  # where the root would make its socket
+        began_s = time.monotonic()
+        with pytest.raises(SystemStartFailed, match="'root' died at start: IsADirectoryError"):
+            ActorSystem(Path(made), mail, root, start_deadline_s=PATIENCE_S)
+    assert time.monotonic() - began_s < PATIENCE_S / 2
+
+
 def test_what_an_actor_of_an_earlier_system_said_is_not_taken_for_the_words_of_this_one() -> None:
     with tempfile.TemporaryDirectory(prefix="fault-", dir="/tmp") as made:
         folder = Path(made)
