@@ -429,9 +429,9 @@ class SupervisorCore:
             return min(wake_s, child.since_s + child.spec.start_deadline_s)
         if child.status is Status.STOPPING:
             return min(wake_s, child.stop_by_s)
-        is_on_probation = child.circuit.state is CircuitState.HALF_OPEN and child.spec.breaker is not None
-        if child.status is Status.RUNNING and is_on_probation and child.spec.breaker is not None:
-            return min(wake_s, child.since_s + child.spec.breaker.healthy_s)
+        breaker, is_on_probation = child.spec.breaker, child.circuit.state is CircuitState.HALF_OPEN
+        if child.status is Status.RUNNING and is_on_probation and breaker is not None:
+            return min(wake_s, child.since_s + breaker.healthy_s)
         return wake_s
 
     # ---- reconciliation ----
