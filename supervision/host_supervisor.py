@@ -168,11 +168,10 @@ class HostSupervisor(Actor):
 
     async def _stop_all(self) -> None:
         """Stop all placed actors at the same time; each gets its own shutdown time."""
-        names = await self._placed()
-        if names:
+        while names := await self._placed():  # a look misses one if another ends between two answers
             self.log.warning("stopping_placed", epoch=self._epoch, stops=names, reason=self._why)
-        for end in [self._terminate(name) for name in names]:
-            await end
+            for end in [self._terminate(name) for name in names]:
+                await end
 
     async def _placed(self) -> list[str]:
         """The names of all placed actors; one answer carries a part of them."""

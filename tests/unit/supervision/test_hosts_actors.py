@@ -356,6 +356,23 @@ class ManyPlaced(Actor):
         return Managed(ok=True)
 
 
+class OneEnds(ManyPlaced):
+    """The same, and the newest child ends by itself after the first answer."""
+
+    @receives(WhichChildren)
+    def which(self, call: WhichChildren, sender: Sender) -> Children:
+        answer = super().which(call, sender)
+        if len(self.names) > 2 * CHILDREN_PER_ANSWER:
+            del self.names[0]
+        return answer
+
+    @receives(TerminateChild)
+    def terminate(self, call: TerminateChild, sender: Sender) -> Managed:
+        if call.id not in self.names:
+            return Managed(ok=False, reason="not_found")
+        return super().terminate(call, sender)
+
+
 def running(name: str) -> ChildInfo:
     return ChildInfo(
         id=name,
@@ -369,9 +386,12 @@ def running(name: str) -> ChildInfo:
     )
 
 
-def test_a_host_supervisor_stops_more_actors_than_one_answer_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [ManyPlaced, OneEnds])
+def test_a_host_supervisor_stops_more_actors_than_one_answer_names(
+    tmp_path: Path, kind: type[ManyPlaced]
+) -> None:
     with InMemorySystem(tmp_path) as bench:
-        placed = bench.start(ManyPlaced, "placed")
+        placed = bench.start(kind, "placed")
         bench.start(HostSupervisor, "host", {"follows": True, "host": "b", "capabilities": {}})
         bench.advance(5.0)
         assert placed.names == []
