@@ -1,9 +1,11 @@
 """Selection of the task and the seed of the next group.
 
-There are two orders of tasks. Both follow from the record alone (the number of groups of each task, and its
-latest rewards), so a restarted curator continues where the earlier one stopped:
+There are two orders of tasks. Both follow from the record (the number of groups of each task, and its latest
+rewards), so a restarted curator continues where the earlier one stopped:
 
-* `RoundRobin`: the task with the fewest groups is next. No task is ever more than one group ahead of another.
+* `RoundRobin`: the task with the fewest groups is next. Of the tasks that may have a group, none is ever more
+  than one group ahead of another. What a task missed while it was not played is not counted. After a restart
+  such a task may get one group more than without the restart.
 * `ByExpectedSpread`: each task gets groups in proportion to the probability that the rewards of its next
   group differ. A group of equal rewards is dropped after it was played. So with round robin, tasks that are
   solved or hopeless cost as much as others and teach nothing. Foster et al. choose prompts by a similar
@@ -42,19 +44,48 @@ class TaskOrder(Protocol):
 
 
 class RoundRobin:
-    """The task with the fewest groups is next. Tasks with equally many groups are in random order."""
+    """The task with the fewest groups is next. Tasks with equally many groups are in random order.
+
+    A new task, and one that becomes allowed again, joins the round that the others are in. If it caught up,
+    whole updates would contain no other task.
+    """
 
     def __init__(self, tasks: Sequence[str], order_seed: int) -> None:
         self._position = {name: position for position, name in enumerate(tasks)}
         self._order_seed = order_seed
         self._turns: IndexedHeap[str] = IndexedHeap()
+        self._added = dict.fromkeys(tasks, 0)
+        """What is added to the number of groups of each task."""
+        self._joining: dict[str, int] = {}
+        """The tasks that became allowed after the last choice, each with its number of groups."""
 
     def place(self, task_id: str, opened: int, spread: float, *, is_allowed: bool) -> None:
-        turn_of = (*turn(task_id, opened, self._order_seed), self._position[task_id])
-        self._turns.set(task_id, turn_of if is_allowed else None)
+        if not is_allowed:
+            self._turns.discard(task_id)
+            self._joining.pop(task_id, None)
+        elif task_id in self._turns:
+            self._set_turn(task_id, opened)
+        else:
+            self._joining[task_id] = opened
 
     def first(self) -> str | None:
+        if self._joining:
+            self._join()
         return self._turns.first()
+
+    def _join(self) -> None:
+        """Give each joining task a turn in the present round or in the next one."""
+        counted = {task_id: opened + self._added[task_id] for task_id, opened in self._joining.items()}
+        leader = self._turns.first()
+        present = max(counted.values()) - 1 if leader is None else self._turns.rank(leader)[0]
+        for task_id, opened in self._joining.items():
+            self._added[task_id] += min(max(counted[task_id], present), present + 1) - counted[task_id]
+            self._set_turn(task_id, opened)
+        self._joining.clear()
+
+    def _set_turn(self, task_id: str, opened: int) -> None:
+        rank = turn(task_id, opened + self._added[task_id], self._order_seed)
+        self._turns.put(task_id, (*rank, self._position[task_id]))
 
 
 class ByExpectedSpread:
@@ -91,7 +122,8 @@ def expected_spread(successes: int, episodes: int, rollouts: int) -> float:
 
 
 def turn(task_id: str, opened: int, order_seed: int) -> tuple[int, float]:
-    """Return the rank of a task that has had `opened` groups. The task of least rank gets the next group.
+    """Return the rank of a task for which `opened` groups are counted. The task of least rank gets the next
+    group.
 
     Tasks are ordered by their number of groups, then at random; `order_seed` determines the random order.
     """

@@ -149,7 +149,8 @@ class Run:
         assert book.batch(self.now_unix_s) == plain_batch(self.settings, snapshot, self.now_unix_s)
         assert book.overdue(self.now_unix_s) == fresh.overdue(self.now_unix_s)
         asked = book.work_for("somebody", self.now_unix_s)
-        assert asked == fresh.work_for("somebody", self.now_unix_s)
+        if not may_restart_change_the_turn(self.settings):
+            assert asked == fresh.work_for("somebody", self.now_unix_s)
         check_work(asked, snapshot, self.settings)
         for known in snapshot.tasks:
             task, read = book.tasks[known.task_id], fresh.tasks[known.task_id]
@@ -167,6 +168,11 @@ class Run:
                 )
             ] * 2
             assert (task.unfinished, task.demonstrations) == (read.unfinished, read.demonstrations)
+
+
+def may_restart_change_the_turn(settings: CuratorSettings) -> bool:
+    """Whether a restart may change the round robin: the record does not hold when a task came back."""
+    return settings.task_quarantine is not None and settings.task_order is RoundRobin
 
 
 def stages(book: Curator) -> tuple[object, ...]:

@@ -1,10 +1,18 @@
 """Tasks get their share, seeds come once, and a restart changes nothing."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
-from dart.curation.task_selection import ByExpectedSpread, expected_spread, next_seed, turn
+from dart.curation.task_selection import (
+    ByExpectedSpread,
+    RoundRobin,
+    TaskOrder,
+    expected_spread,
+    next_seed,
+    turn,
+)
 
 TASKS = ("click-test", "login-user", "use-spinner")
 
@@ -23,6 +31,51 @@ def choose(count: int, order_seed: int = 0) -> list[str]:
 def test_no_task_is_more_than_one_group_ahead_of_another(count: int) -> None:
     shares = Counter(choose(count))
     assert max(shares.values()) - min(shares[task] for task in TASKS) <= 1
+
+
+def in_turn(order: TaskOrder, opened: Counter[str], allowed: Sequence[str], count: int) -> list[str]:
+    """The tasks of so many groups, of which only `allowed` may have one; `opened` is kept up to date."""
+    found: list[str] = []
+    for task in TASKS:
+        order.place(task, opened[task], 0.5, is_allowed=task in allowed)
+    for _ in range(count):
+        task_id = order.first()
+        assert task_id is not None
+        opened[task_id] += 1
+        order.place(task_id, opened[task_id], 0.5, is_allowed=True)
+        found.append(task_id)
+    return found
+
+
+def most_ahead(order: Sequence[str]) -> int:
+    """By how many groups a task was ahead of another at most, counted from the first of these groups."""
+    shares = [Counter(order[:count]) for count in range(1, len(order) + 1)]
+    return max(max(share.values()) - min(share[task] for task in TASKS) for share in shares)
+
+
+def test_a_task_that_comes_back_catches_up_nothing() -> None:
+    order, opened = RoundRobin(TASKS, 0), Counter[str]()
+    in_turn(order, opened, TASKS, 30)
+    in_turn(order, opened, TASKS[1:], 600)
+    assert most_ahead(in_turn(order, opened, TASKS, 90)) <= 2
+
+
+def test_a_task_that_was_played_alone_does_not_wait_for_those_that_come_back() -> None:
+    order, opened = RoundRobin(TASKS, 0), Counter[str]()
+    in_turn(order, opened, TASKS[:1], 300)
+    in_turn(order, opened, TASKS[1:], 10)
+    assert most_ahead(in_turn(order, opened, TASKS, 90)) <= 2
+
+
+@pytest.mark.parametrize("new", TASKS)
+def test_a_new_task_of_a_continued_run_catches_up_nothing(new: str) -> None:
+    opened = Counter({task: 300 for task in TASKS if task != new})
+    assert most_ahead(in_turn(RoundRobin(TASKS, 0), opened, TASKS, 90)) <= 2
+
+
+def test_a_restarted_round_robin_continues_in_the_same_order() -> None:
+    whole = in_turn(RoundRobin(TASKS, 0), Counter(), TASKS, 50)
+    assert in_turn(RoundRobin(TASKS, 0), Counter(whole[:20]), TASKS, 30) == whole[20:]
 
 
 def test_the_order_within_a_round_changes() -> None:
