@@ -45,6 +45,10 @@ from dart.store.errors import StoreConflict
 
 T = TypeVar("T")
 
+DECISIONS_MOST = 100
+"""Largest number of decisions in one message, which carries 64 KiB. After a change of the configuration every
+task may need a new decision."""
+
 
 class Record(Protocol):
     """What the service needs of the record. Writes go to the store actor; reads may go to the database."""
@@ -164,10 +168,14 @@ class CurationService:
             decisions = self.curator.decisions(self._clock())
             if not decisions:
                 return
-            await self.record.write(RecordDecisions(decisions=decisions))
-            self.curator.decided(decisions)
-            for decision in decisions:
-                self._on_decision(decision)
+            for first in range(0, len(decisions), DECISIONS_MOST):
+                await self._decide(decisions[first : first + DECISIONS_MOST])
+
+    async def _decide(self, decisions: tuple[TaskDecision, ...]) -> None:
+        await self.record.write(RecordDecisions(decisions=decisions))
+        self.curator.decided(decisions)
+        for decision in decisions:
+            self._on_decision(decision)
 
     async def _use_demonstrations(self) -> None:
         """Add demonstrations to groups in which every rollout failed.

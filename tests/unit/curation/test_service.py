@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dart.core.messages import NoWorkYet
-from dart.core.records import Batch, Release
+from actors.codec import MAX_MESSAGE_BYTES, packed_bytes
+from dart.core.messages import NoWorkYet, RecordDecisions
+from dart.core.records import Batch, Release, RolloutRecord, Snapshot, TaskDecision, TaskStatistics
 from dart.core.types import FaultKind, RolloutLease, RolloutState
 from dart.curation.quota import fixed_quota
 from dart.curation.service import CurationService, open_service
 from dart.curation.settings import CuratorSettings
+from dart.curation.step_cap import StepCap
 from dart.store.store import Store
 from dart.telemetry.events import BATCH_REFUSED
 from dart.testing.local_record import LocalRecord, at_once
@@ -135,6 +138,44 @@ def test_a_curator_that_died_before_it_dropped_a_group_drops_it_when_it_is_back(
         stored(store, leased(service, environment), 0.0)
     reopened(store)
     assert store.totals(now_unix_s=NOW).drops == {"no_spread": 2}
+
+
+class ManyTasks:
+    """A record of 400 tasks with a success each, which takes decisions as the mail does."""
+
+    def __init__(self) -> None:
+        self.tasks = [f"osworld/libreoffice_writer/{number:036d}" for number in range(400)]
+        self.decisions: list[TaskDecision] = []
+
+    async def write(self, call: Any) -> Any:
+        assert isinstance(call, RecordDecisions)
+        assert packed_bytes(call) < MAX_MESSAGE_BYTES
+        self.decisions += call.decisions
+
+    def rollout(self, rollout_id: int) -> RolloutRecord:
+        raise LookupError(rollout_id)
+
+    def demonstrations(self, task_id: str) -> tuple[()]:
+        return ()
+
+    def snapshot(self, recent_rewards: int) -> Snapshot:
+        tasks = tuple(
+            TaskStatistics(task_id=task, groups_opened=1, recent_rewards=(1.0,), longest_success_steps=3)
+            for task in self.tasks
+        )
+        return Snapshot(groups=(), tasks=tasks, batch=None, version=0)
+
+
+def test_a_start_that_decides_about_every_task_sends_no_message_that_is_too_large() -> None:
+    record = ManyTasks()
+    decided: list[TaskDecision] = []
+    settings = replace(
+        SETTINGS, tasks=tuple(record.tasks), step_cap=StepCap(largest=10, slack=2, probe_share=0.0)
+    )
+    service = at_once(open_service(settings, record, Clock(), decided.append))
+    assert sorted(decision.task_id for decision in record.decisions) == record.tasks
+    assert decided == record.decisions
+    assert {service.curator.tasks[task].step_cap for task in record.tasks} == {5}
 
 
 def ready_batch(service: CurationService, store: Store) -> Batch:
