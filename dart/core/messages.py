@@ -54,6 +54,9 @@ codec.message(Batch)
 
 T = TypeVar("T")
 
+DETAIL_CHARACTERS = 4000
+"""Length of the longest reason in a message, which carries 64 KiB. The log has the whole reason."""
+
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def message(cls: type[T]) -> type[T]:

@@ -47,10 +47,6 @@ T = TypeVar("T")
 
 CURATOR_PAUSE_S = 0.5
 
-DETAIL_CHARACTERS = 4000
-"""Length of the longest reason in a report to the curator, because a message carries 64 KiB. The log has the
-whole reason."""
-
 MAX_FAULTS_IN_ROW = 3
 """Number of infrastructure faults in a row after which the actor ends. Other faults do not count.
 
@@ -216,7 +212,7 @@ class EnvironmentActor(Actor):
         call = m.ForgetParked(
             rollout_id=lease.rollout_id,
             fence=lease.fence,
-            detail=detail[:DETAIL_CHARACTERS],
+            detail=detail[: m.DETAIL_CHARACTERS],
             max_attempts=self.config.curation.max_attempts,
         )
         verdict = await self._write(call)
@@ -368,7 +364,7 @@ class EnvironmentActor(Actor):
         report: m.RolloutFailed | m.GuidedFailed | m.EvaluationFailed
         if not is_interrupted:
             self.log.warning("episode_failed", task=work.task_id, kind=kind, detail=detail)
-        detail = detail[:DETAIL_CHARACTERS]
+        detail = detail[: m.DETAIL_CHARACTERS]
         match work:
             case RolloutLease():
                 report = m.RolloutFailed(

@@ -320,7 +320,12 @@ class TrainerActor(Actor):
             reason=found.reason,
             detail=detail,
         )
-        call = m.RefuseBatch(batch_id=batch.batch_id, fence=batch.fence, detail=detail, **asdict(found))
+        call = m.RefuseBatch(
+            batch_id=batch.batch_id,
+            fence=batch.fence,
+            detail=detail[: m.DETAIL_CHARACTERS],
+            **asdict(found),
+        )
         await write_through_restarts(self, call)
 
     async def _take_over(self) -> None:

@@ -32,7 +32,7 @@ from dart.core.types import (
     Step,
 )
 from dart.environments import factory
-from dart.environments.actor import DETAIL_CHARACTERS, MAX_FAULTS_IN_ROW, EnvironmentActor
+from dart.environments.actor import MAX_FAULTS_IN_ROW, EnvironmentActor
 from dart.environments.faults import (
     BrowserDied,
     EnvironmentFault,
@@ -987,7 +987,7 @@ def test_a_fault_with_a_very_long_reason_is_reported_with_its_beginning(
     system.start()
     failed = system.until_told(m.RolloutFailed, 60.0)
     assert "expected the raw score to be a finite number, got 'xxx" in failed.detail
-    assert len(failed.detail) == DETAIL_CHARACTERS
+    assert len(failed.detail) == m.DETAIL_CHARACTERS
     assert system.bench.is_alive(ENV)
 
 

@@ -18,7 +18,7 @@ from dart.core.types import RolloutLease, Trajectory
 from dart.store.actor import StoreActor
 from dart.store.blobs import STEPS, BlobStore, FolderBlobs
 from dart.store.checkpoints import list_checkpoints, version_of
-from dart.store.errors import BlobMissing
+from dart.store.errors import BlobMissing, StepsLost
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import local_blobs
 from dart.store.serialization import pack_steps
@@ -347,6 +347,23 @@ def test_a_batch_that_was_trained_on_ahead_is_refused_under_its_lease(
     assert curator.committed == [1]
     with StoreReader(tmp_path / "store.db") as store:
         assert (store.open_batch(), store.totals().drops) == (None, {"damaged_screenshot": 2})
+
+
+def test_a_batch_that_lost_very_many_steps_is_refused_with_the_beginning_of_its_reason(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = [BlobMissing(f"{number:064d}", "x" * 249) for number in range(400)]
+
+    def lost(self: StoreReader, group_ids: Any) -> Any:
+        raise StepsLost(batch.group_ids, (), missing)
+
+    monkeypatch.setattr(StoreReader, "groups_to_trajectories", lost)
+    started(bench, tmp_path, batch, m.RunOver())
+    bench.settle()
+    with StoreReader(tmp_path / "store.db") as store:
+        assert (store.open_batch(), store.totals().drops) == (None, {"damaged_steps": 2})
+        (refused,) = store.find_events(kinds=[BATCH_REFUSED], limit=1)
+    assert refused.data["detail"] == ("x" * 249 + "; ") * 15 + "x" * 235
 
 
 def test_a_trainer_that_waits_for_its_checkpoint_trains_on_nothing_ahead(
