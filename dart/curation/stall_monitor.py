@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from actors.board import ActorState, Vitals
-from dart.config.config import Config
+from dart.config.config import Config, trained_tasks
 from dart.core.records import Event
 from dart.curation.stall_diagnosis import (
     Component,
@@ -81,7 +81,7 @@ class StallMonitor:
             starved_after_s=self._config.curation.starved_after_s,
             trainer_waits_s=trainer_waits_s or 0.0,
             waiting=waits,
-            tasks=len(self._config.tasks.train),
+            tasks=len(trained_tasks(self._config)),
             groups_per_update=self._config.training.groups_per_update,
             dropped=self._dropped(trainer_waits_s),
             store=_part_of("store", board),

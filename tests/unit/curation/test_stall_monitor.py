@@ -10,6 +10,7 @@ from actors.board import ActorState, Vitals
 from dart.config.config import Config, load_config
 from dart.curation.stall_diagnosis import Episodes, Notice, Part, Playing, Stage, Starving
 from dart.curation.stall_monitor import RunFacts, StallMonitor, event_of
+from dart.environments.osworld.misjudged import MISJUDGED
 from dart.store.store import Store
 from dart.telemetry.events import KINDS, STARVED
 from dart.testing.trajectories import trajectory_for
@@ -120,6 +121,18 @@ def test_a_waiting_trainer_is_told_with_what_the_board_shows(monitor: StallMonit
         "2 of 2 environments wait for an answer; rollout-0 has been loading version 3 for 58 s "
         "(cause: engines)"
     )
+
+
+def test_all_tasks_are_in_quarantine_also_if_training_leaves_some_out(store: Store) -> None:
+    trained = "osworld/os/b6781586-6346-41cd-935a-a6b1487918fc"
+    machines = ["environments.kind=osworld", "environments.osworld.provider=docker"]
+    tasks = f"tasks.train={[trained, next(iter(MISJUDGED))]}"
+    config = load_config(None, [*machines, tasks, "curation.starved_after_s=60.0"])
+    resting = replace(WAITS, quarantined_tasks={trained: "5 environments in a row died while playing it"})
+
+    (notice,) = notices(StallMonitor(config, ENGINES, store, now_s=0.0), BOARD, resting, 0.0, 61.0)
+
+    assert f"all 1 tasks are in quarantine: {trained}: 5 environments in a row died" in notice.diagnosis.text
 
 
 def test_a_batch_in_between_starts_the_time_anew_and_later_ends_the_notice(monitor: StallMonitor) -> None:
