@@ -31,18 +31,46 @@ POLL_S = 0.2
 LOG_TAIL_CHARACTERS = 2_000
 """How many characters of the ranks' log a message quotes."""
 
+TORCHRUN = "torch/distributed/elastic/multiprocessing/api.py"
+"""The module of torchrun that logs the end of a rank, as it stands in the log."""
+
 Command = tuple[str, tuple[Any, ...]]
 
 
-class RankDied(RuntimeError):
-    """A rank ended, and torchrun ended all others."""
+class RankDied(Exception):
+    """A rank ended, and torchrun ended all others.
 
-    def __init__(self, code: int, log: Path) -> None:
-        tail = log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:] if log.exists() else ""
+    It is no RuntimeError: `dart.store.disk_wait` would take a rank's "No space left on device" that the
+    message quotes for a full disk and repeat the call, but the ranks do not come back.
+    """
+
+    def __init__(self, code: int, log: Path, began_at: int) -> None:
+        """
+        code       torchrun's exit code
+        log        the file with the output of the ranks
+        began_at   size of the file when the ranks were started
+        """
+        written = log.read_bytes()[began_at:].decode(errors="replace") if log.exists() else ""
         super().__init__(
-            f"a rank of the trainer ended (torchrun's exit code {code}); the log {log} ends with:\n{tail}\n"
-            "training resumes from the newest committed checkpoint"
+            f"a rank of the trainer ended (torchrun's exit code {code}); the log {log} has at the end:\n"
+            f"{_last_words(written)}\ntraining resumes from the newest committed checkpoint"
         )
+
+
+def _last_words(log: str) -> str:
+    """Return the end of what the ranks wrote, and torchrun's line about the rank that failed first.
+
+    The lines that torchrun logs before and after that line are left out: they are longer than a message, and
+    say nothing of the cause.
+    """
+    lines: list[str] = []
+    for line in log.splitlines():
+        if TORCHRUN in line and "closing signal" in line:
+            continue
+        lines.append(line)
+        if TORCHRUN in line and "failed (exitcode" in line:
+            break
+    return "\n".join(lines)[-LOG_TAIL_CHARACTERS:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +117,7 @@ class DistributedLearner:
         key = secrets.token_hex(32)
         resume_options = ["--resume", str(resume)] if resume is not None else []
         with log.open("ab") as file:
+            self._log_began_at = file.tell()
             self._torchrun = subprocess.Popen(
                 [*_torchrun(config.training.ranks), str(settings), str(socket), *resume_options],
                 stdout=file,
@@ -155,7 +184,7 @@ class DistributedLearner:
 
     def _died(self) -> RankDied:
         self._folder.cleanup()
-        return RankDied(self._torchrun.wait(), self._log)
+        return RankDied(self._torchrun.wait(), self._log, self._log_began_at)
 
 
 def _torchrun(ranks: int) -> list[str]:

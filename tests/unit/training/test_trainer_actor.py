@@ -29,6 +29,7 @@ from dart.telemetry.load_meter import LOAD
 from dart.testing.trajectories import trajectory_for
 from dart.training.actor import BatchTaken, CommittedMeanwhile, TrainedAhead, TrainerActor
 from dart.training.batch_errors import MAX_REFUSED_IN_A_ROW, MAX_TRIES, NonFiniteUpdate
+from dart.training.distributed_learner import RankDied
 from dart.training.simulated_learner import SimulatedLearner
 
 CONFIG = Config().model_dump(mode="json") | {
@@ -390,6 +391,18 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> li
 
     monkeypatch.setattr(SimulatedLearner, "update", refused)
     return tried
+
+
+def test_a_dead_rank_that_had_no_shared_memory_is_no_full_disk(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "ranks.log"
+    log.write_text("NCCL error: creating /dev/shm/nccl-1: No space left on device (28)\n")
+    tried = failing(monkeypatch, RankDied(1, log, 0), times=1)
+    started(bench, tmp_path, batch, m.RunOver())
+    with pytest.raises(RankDied, match="No space left on device"):
+        bench.settle()
+    assert tried == [0]
 
 
 @pytest.mark.parametrize(

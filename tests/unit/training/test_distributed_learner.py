@@ -1,0 +1,43 @@
+"""The message about a rank that ended, for logs as torchrun writes them."""
+
+from pathlib import Path
+
+from dart.training.distributed_learner import LOG_TAIL_CHARACTERS, RankDied
+
+LINES = "  File torch/distributed/run.py, line 1032, in main\n" * 60
+ELASTIC = "1128 08:41:42.326000 6769 torch/distributed/elastic/multiprocessing/api.py"
+REPORT = f"""\
+W{ELASTIC}:1028] Sending process 6781 closing signal SIGTERM
+E{ELASTIC}:1002] failed (exitcode: 1) local_rank: 1 (pid: 6782) of binary: /home/user/.venv/bin/python
+Traceback (most recent call last):
+{LINES}
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+"""
+FAILURE = "RuntimeError: CUDA error: an illegal memory access was encountered"
+
+
+def said_of(log: str, tmp_path: Path, *, before: str = "") -> str:
+    """The message about a rank that wrote this, in a file with the logs of earlier ranks."""
+    path = tmp_path / "ranks.log"
+    path.write_text(before + log)
+    return str(RankDied(1, path, len(before)))
+
+
+def test_the_message_about_a_dead_rank_quotes_its_error_and_not_the_report_of_torchrun(
+    tmp_path: Path,
+) -> None:
+    said = said_of(f"loading the policy\n{FAILURE}\n{REPORT}", tmp_path)
+    assert f"loading the policy\n{FAILURE}\nE1128" in said
+    assert "failed (exitcode: 1) local_rank: 1" in said
+    assert "closing signal" not in said
+    assert "run.py" not in said
+
+
+def test_the_message_about_a_dead_rank_quotes_the_end_of_a_long_log_of_these_ranks_only(
+    tmp_path: Path,
+) -> None:
+    said = said_of(f"{LINES * 10}{FAILURE}\n{REPORT}", tmp_path, before=f"earlier\n{REPORT}")
+    assert FAILURE in said
+    assert len(said) < LOG_TAIL_CHARACTERS + 500
+    assert "earlier" not in said_of(FAILURE, tmp_path, before=f"earlier\n{REPORT}")
