@@ -7,7 +7,7 @@ with the same counts.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dart.config.alarm_names import LearningAlarm
-from dart.config.config import Config
+from dart.config.config import Config, trained_tasks
 from dart.config.sections import AlarmsSettings
 from dart.core.records import FinishedEpisode
 from dart.core.types import Step
@@ -37,7 +37,8 @@ class AlarmMonitor:
         self._max_grad_norm = config.training.max_grad_norm
         self._open_reader = open_reader
         self._success_above = config.curation.success_above
-        self._history = PlayHistory(self._success_above)
+        self._trained = trained_tasks(config)
+        self._history = PlayHistory(self._success_above, self._trained)
         self._changes: list[AlarmChange] = []
         """Changes that were found, and that `look` has not returned yet."""
         self._board: AlarmBoard | None = None
@@ -97,7 +98,7 @@ class AlarmMonitor:
         The skipped windows are only added to the history. The board begins with the alarms that are raised
         by the record; the last `MEMORY` updates and windows are left to be measured.
         """
-        self._history = PlayHistory(self._success_above)
+        self._history = PlayHistory(self._success_above, self._trained)
         self._windows, self._last = 0, None
         windows = reader.episodes_finished() // self._settings.episodes - MEMORY
         while self._windows < windows and (window := self._next_window(reader)):

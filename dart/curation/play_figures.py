@@ -5,7 +5,7 @@ over a window may only mean that its tasks are harder.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -142,13 +142,22 @@ class _Task:
 
 
 class PlayHistory:
-    """The history of a run's finished episodes. Add them window by window, in the order of being stored."""
+    """The history of a run's finished episodes. Add them window by window, in the order of being stored.
 
-    def __init__(self, success_above: float) -> None:
+    A continued run may have other tasks than before. Tasks that it no longer trains are ignored.
+    """
+
+    def __init__(self, success_above: float, trained: Iterable[str]) -> None:
+        """trained   the tasks that the run trains now"""
         self._success_above = success_above
+        self._trained = frozenset(trained)
         self._tasks: defaultdict[str, _Task] = defaultdict(_Task)
         self._streak = Streak()
+        self._has_met_all = False
+        """Whether the last window had no task for the first time."""
         self._windows = 0
+        self._counted: list[str] = []
+        """The tasks of which the mean success is measured."""
         self._best_success = 0.0
         self._at_start: list[AnswerFigures] = []
 
@@ -158,12 +167,14 @@ class PlayHistory:
         answers   the measurements of the window's answers; needed for the first `REFERENCE_WINDOWS` windows,
                   and may be None for later ones
         """
-        for episode in episodes:
+        trained = [episode for episode in episodes if episode.task_id in self._trained]
+        self._meet({episode.task_id for episode in trained})
+        for episode in trained:
             self._tasks[episode.task_id].add(episode, self._success_above)
-        for rewards in _groups_of(episodes):
+        for rewards in _groups_of(trained):
             self._streak.add(rewards)
         self._windows += 1
-        self._best_success = max(self._best_success, self._success() or 0.0)
+        self._update_success()
         if answers is not None and self._windows <= REFERENCE_WINDOWS:
             self._at_start.append(answers)
 
@@ -185,13 +196,29 @@ class PlayHistory:
             ]
         )
 
-    def _success(self) -> float | None:
-        """Return the mean over tasks of their recent success rates; None while the tasks have been played
-        less than `RECENT / 2` times on average."""
-        played = sum(task.played for task in self._tasks.values())
-        if played < RECENT / 2 * len(self._tasks):
-            return None
-        return fmean(task.recent_success for task in self._tasks.values())
+    def _meet(self, task_ids: Set[str]) -> None:
+        """Begin the streak anew when a continued run plays new tasks: it is not known what is usual for
+        them."""
+        has_new = not task_ids <= self._tasks.keys()
+        if has_new and self._has_met_all:
+            self._streak = Streak()
+        self._has_met_all = not has_new
+
+    def _update_success(self) -> None:
+        """Count the tasks that were played `RECENT / 2` times, once they are half of all, and update the best
+        mean success. If other tasks count than before, it changes by as much as the mean, because that is
+        neither a rise nor a fall."""
+        played = [name for name, task in self._tasks.items() if task.played >= RECENT / 2]
+        if 2 * len(played) >= len(self._tasks) and played != self._counted:
+            if self._counted:
+                self._best_success += self._mean_success(played) - self._mean_success(self._counted)
+            self._counted = played
+        if self._counted:
+            self._best_success = max(self._best_success, self._mean_success(self._counted))
+
+    def _mean_success(self, names: Collection[str]) -> float:
+        """Return the mean over tasks of their recent success rates."""
+        return fmean(self._tasks[name].recent_success for name in names)
 
     def _of_answers(self, answers: AnswerFigures) -> Iterator[tuple[LearningAlarm, Measured]]:
         at_start = [one.entropy for one in self._at_start if one.entropy]
@@ -207,13 +234,14 @@ class PlayHistory:
             )
 
     def _of_success(self) -> Iterator[tuple[LearningAlarm, Measured]]:
-        success = self._success()
-        if success is not None:
+        if self._counted:
+            success = self._mean_success(self._counted)
             text = f"mean success of the tasks {success:.0%}, at best {self._best_success:.0%}"
             yield LearningAlarm.SUCCESS_FALLS, Measured(self._best_success - success, text)
-        name, worst = max(self._tasks.items(), key=lambda item: item[1].fall)
-        text = f"success of {name} {fmean(worst.successes):.0%}, at best {worst.best:.0%}"
-        yield LearningAlarm.TASK_UNLEARNED, Measured(worst.fall, text)
+        if self._tasks:
+            name, worst = max(self._tasks.items(), key=lambda item: item[1].fall)
+            text = f"success of {name} {fmean(worst.successes):.0%}, at best {worst.best:.0%}"
+            yield LearningAlarm.TASK_UNLEARNED, Measured(worst.fall, text)
 
     def _of_groups(self, episodes: Sequence[FinishedEpisode]) -> Iterator[tuple[LearningAlarm, Measured]]:
         compared = _groups_of(episodes)

@@ -18,6 +18,7 @@ from dart.telemetry.events import ALARM, KINDS
 from dart.testing.trajectories import trajectory_for
 
 EPISODES, ROLLOUTS = 16, 4
+TASK = Config().tasks.train[0]
 
 
 def config(**alarms: object) -> Config:
@@ -40,7 +41,7 @@ def monitor(store: Store, **alarms: object) -> AlarmMonitor:
 def play(store: Store, windows: int, *, spread: bool, rollouts: int = ROLLOUTS) -> None:
     """Play windows of groups with and without different rewards."""
     for number in range(windows * EPISODES // rollouts):
-        group_id = store.open_group("a", number, rollouts, 10, 0)
+        group_id = store.open_group(TASK, number, rollouts, 10, 0)
         for index in range(rollouts):
             lease = store.lease_rollout(group_id, "env-000", 2e9)
             reward = float(index % 2) if spread else 0.0
@@ -68,7 +69,7 @@ def test_only_whole_windows_are_measured_and_each_of_them_once(store: Store) -> 
     assert watching.has_news(store)
     assert (watching.look(), watching.windows) == ([], 3)
     play(store, 2, spread=False)
-    lease = store.lease_rollout(store.open_group("a", 0, 1, 10, 0), "env-000", 2e9)
+    lease = store.lease_rollout(store.open_group(TASK, 0, 1, 10, 0), "env-000", 2e9)
     store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease))
     assert seen(watching.look()) == [(STUCK, True)]
     assert not watching.has_news(store), "no whole window is new"
@@ -120,7 +121,7 @@ def test_a_new_monitor_repeats_no_change_of_its_last_windows(store: Store) -> No
 def test_updates_are_measured_by_their_metrics_without_any_episode(store: Store) -> None:
     watching = monitor(store)
     for version in (1, 2):
-        group_id = store.open_group("a", version, 2, 10, 0)
+        group_id = store.open_group(TASK, version, 2, 10, 0)
         for reward in (0.0, 1.0):
             lease = store.lease_rollout(group_id, "env-000", 2e9)
             store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))

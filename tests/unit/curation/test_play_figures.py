@@ -1,11 +1,13 @@
 """What the alarms measure of finished episodes: faults change it, other tasks and hard screens do not."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
 from dart.config.alarm_names import LearningAlarm
+from dart.config.sections import AlarmsSettings
 from dart.core.records import FinishedEpisode
-from dart.curation.learning_alarms import Measured
+from dart.curation.learning_alarms import AlarmBoard, Measured
 from dart.curation.play_figures import (
     STREAK_MOST,
     TASK_RECENT,
@@ -36,6 +38,7 @@ def group(rewards: list[float], task_id: str = "a", num_steps: int = 2) -> list[
     ]
 
 
+MANY = [f"task-{number}" for number in range(16)]
 MIXED = [1.0, 0.0, 1.0, 0.0]
 FAILED = [0.0] * 4
 
@@ -43,8 +46,8 @@ FAILED = [0.0] * 4
 class Played:
     """Plays windows of four groups and has them measured."""
 
-    def __init__(self) -> None:
-        self.history = PlayHistory(success_above=0.5)
+    def __init__(self, trained: Sequence[str] = ("a", "easy", "hard", *MANY)) -> None:
+        self.history = PlayHistory(success_above=0.5, trained=trained)
 
     def window(
         self, *groups: list[FinishedEpisode], answers: AnswerFigures = ANSWERS
@@ -98,6 +101,45 @@ def test_success_falls_when_tasks_fail_that_succeeded() -> None:
     assert played.windows(3, FAILED)[LearningAlarm.SUCCESS_FALLS].value == 0.75
 
 
+def test_new_tasks_of_a_continued_run_raise_no_alarm_and_a_fall_is_still_found() -> None:
+    played, board = Played(), AlarmBoard(AlarmsSettings(), ())
+    old, new = MANY[:4], MANY[4:8]
+    for _ in range(20):
+        assert board.next(played.window(*(group([1.0, 1.0, 1.0, 0.0], task_id) for task_id in old))) == []
+    for _ in range(20):
+        failing = [group(FAILED, task_id) for task_id in new]
+        found = played.window(*failing, *(group([1.0, 1.0, 1.0, 0.0], task_id) for task_id in old))
+        assert board.next(found) == []
+        assert found[LearningAlarm.SUCCESS_FALLS].value == 0.0
+    for _ in range(10):
+        found = played.window(*(group(FAILED, task_id) for task_id in old + new))
+    assert found[LearningAlarm.SUCCESS_FALLS].value == 0.375
+
+
+def test_a_task_that_joins_during_a_fall_does_not_hide_it() -> None:
+    played = Played()
+    played.windows(8, [1.0, 1.0, 1.0, 0.0])
+    for _ in range(8):
+        found = played.window(group(FAILED), group(FAILED, "hard"))
+    assert found[LearningAlarm.SUCCESS_FALLS].value == 0.5625
+
+
+def test_many_new_tasks_that_fail_in_a_row_are_no_stuck_evaluator() -> None:
+    played = Played()
+    played.windows(8, MIXED)
+    for _ in range(4):
+        found = played.window(group(MIXED), *(group(FAILED, task_id) for task_id in MANY))
+        assert found[LearningAlarm.EVALUATOR_STUCK].value > 0.01
+
+
+def test_a_task_that_the_run_no_longer_trains_is_not_measured() -> None:
+    played = Played(trained=("easy",))
+    played.windows(TASK_RECENT // 16, MIXED)
+    assert LearningAlarm.TASK_UNLEARNED not in played.windows(TASK_RECENT // 16, FAILED)
+    found = played.windows(TASK_RECENT // 16, MIXED, "easy")
+    assert found[LearningAlarm.TASK_UNLEARNED].text == "success of easy 50%, at best 50%"
+
+
 def test_a_task_is_unlearned_when_it_fails_for_long_and_only_if_it_was_learned() -> None:
     played = Played()
     played.windows(TASK_RECENT // 16, MIXED)
@@ -137,5 +179,5 @@ def test_a_solved_job_is_no_stuck_evaluator_however_long_it_lasts() -> None:
 def test_a_run_that_has_just_begun_raises_nothing_about_success() -> None:
     assert Played().window(group(FAILED), group(FAILED))[LearningAlarm.EVALUATOR_STUCK].value == 1.0
     many = Played()
-    found = many.window(*(group(MIXED, f"task-{number}") for number in range(16)))
+    found = many.window(*(group(MIXED, task_id) for task_id in MANY))
     assert LearningAlarm.SUCCESS_FALLS not in found, "most tasks were played too little"
