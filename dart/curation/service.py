@@ -123,13 +123,13 @@ class CurationService:
                     if isinstance(change.result, RolloutLease):
                         return change.result
 
-    async def failed(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> Release:
-        """End the lease of an environment that met a fault; returns what becomes of the rollout."""
+    async def failed(self, rollout_id: int, fence: int, fault_kind: FaultKind, detail: str) -> None:
+        """End the lease of an environment that met a fault."""
         release = self.curator.after_fault(rollout_id, fence, fault_kind, detail)
-        return await self._revoke(release, environment_lost=False)
+        await self._revoke(release, environment_lost=False)
 
-    async def _revoke(self, release: ReleaseRollout, *, environment_lost: bool) -> Release:
-        """End a lease without a reward; returns what becomes of the rollout."""
+    async def _revoke(self, release: ReleaseRollout, *, environment_lost: bool) -> None:
+        """End a lease without a reward."""
         released = await self.record.write(release)
         self.curator.rollout_seen(released.rollout)
         if released.result in (Release.AWAITING, Release.DROPPED):
@@ -137,7 +137,6 @@ class CurationService:
                 released.rollout.group_id, release.fault_kind, environment_lost=environment_lost
             )
         await self.settle()
-        return released.result
 
     async def look(self, rollout_id: int) -> None:
         """Read a rollout that changed in the record, such as one that was stored, into the index;
