@@ -8,13 +8,10 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor
 
-from dart.policy.pointer.head import sample_patches
+from dart.policy.pointer.head import NEVER, sample_patches
 from dart.policy.pointer.patches import PatchGrid
 from dart.policy.protocols import PointerTokens
 from dart.policy.sampling import PatchCentre, draw_tokens, generator_on, region_centre
-
-NEVER = -1e9
-"""The logit of a token that is never sampled; finite, so that entropies stay numbers."""
 
 
 class Draw(LogitsProcessor):  # type: ignore[misc]  # transformers is not followed

@@ -23,7 +23,7 @@ HEAD_NAME = "multi_patch_pointer_head"
 HEADS = 8
 
 NEVER = -1e9
-"""The logit of a patch that is padding; finite, so that entropies stay numbers."""
+"""The logit of a patch or a token that is never sampled; finite, so that entropies stay numbers."""
 
 
 class HeadMismatch(ValueError):
