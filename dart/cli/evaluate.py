@@ -134,9 +134,9 @@ def _settings(
     if checkpoint is None:
         assert run_dir is not None
         paths = RunPaths(run_dir)
-        path = config_to_resume(paths)
+        kept = config_to_resume(paths)
         _refuse_run_that_trains(paths)
-        return load_config(path, [*chosen, f"run.dir={literal(str(run_dir))}"])
+        return load_config(kept, [*chosen, f"run.dir={literal(str(run_dir))}"])
     of_its_run = RunPaths(checkpoint.resolve().parent.parent).config
     path = config or (of_its_run if of_its_run.is_file() else None)
     policy = [f"training.policy={literal(str(checkpoint.resolve()))}", 'training.learner="none"']

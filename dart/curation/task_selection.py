@@ -77,7 +77,8 @@ class RoundRobin:
         """Give each joining task a turn in the present round or in the next one."""
         counted = {task_id: opened + self._added[task_id] for task_id, opened in self._joining.items()}
         leader = self._turns.first()
-        present = max(counted.values()) - 1 if leader is None else self._turns.rank(leader)[0]
+        rank = None if leader is None else self._turns.rank(leader)
+        present = max(counted.values()) - 1 if rank is None else rank[0]
         for task_id, opened in self._joining.items():
             self._added[task_id] += min(max(counted[task_id], present), present + 1) - counted[task_id]
             self._set_turn(task_id, opened)
