@@ -1,6 +1,7 @@
 """Writes the demonstrations of the experience pool, as a part of `dart.store.store.Store`."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import insert
@@ -8,8 +9,8 @@ from sqlalchemy import insert
 from dart.core.records import GroupState, Guided
 from dart.core.types import Demonstration, Step
 from dart.store import queries
-from dart.store.errors import StoreConflict
-from dart.store.queries import first, scalars
+from dart.store.errors import BlobDamage, StoreConflict
+from dart.store.queries import first, scalars, select
 from dart.store.schema import group_demonstrations, pool
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
@@ -24,12 +25,18 @@ from dart.store.writer import RecordWriter
 SELF_ROLLED = "self-rolled"
 """Origin of the demonstrations that the policy of the run played itself."""
 
+Played = list[tuple[str, tuple[int, ...], str]]
+"""For each step of a demonstration: its screenshot, the tokens of its answer, and its answer."""
+
 
 class DemonstrationWriter(RecordWriter):
     """Writes the experience pool."""
 
     def add_demonstrations(self, demonstrations: Sequence[Demonstration], *, revive: bool = True) -> int:
         """Add demonstrations that the pool does not hold yet; returns how many.
+
+        A demonstration that the pool holds with other prompts, because the configuration or dartrl was
+        another one, gets the new prompts. It keeps its counts, and whether it was dropped.
 
         revive   whether the steps of a demonstration that the pool holds are stored again, and one that was
                  dropped is taken into use again; then it counts as added
@@ -45,15 +52,40 @@ class DemonstrationWriter(RecordWriter):
     def _add_demonstration(
         self, demonstration: Demonstration, *, revive: bool, steps_sha256: str = ""
     ) -> bool:
-        known = first(self._bare, queries.SAME_CONTENT, sha256=content_sha256(demonstration))
+        content = content_sha256(demonstration)
+        known = first(self._bare, queries.SAME_CONTENT, sha256=content) or self._with_other_prompts(
+            demonstration
+        )
         if known is not None:
-            revived = {"dropped": False, **self._stored_again(known, demonstration)} if revive else {}
-            self._update(pool, known.pool_id, lacks_thought=demonstration.lacks_thought, **revived)
+            changed: dict[str, Any] = {"dropped": False} if revive else {}
+            if revive or known.content_sha256 != content:
+                changed |= self._stored_again(known, demonstration)
+            self._update(pool, known.pool_id, lacks_thought=demonstration.lacks_thought, **changed)
             return revive and bool(known.dropped)
         self._know_task(demonstration.task_id)
         sha256 = steps_sha256 or self._put_steps(demonstration.steps)
         self._insert(pool, **demonstration_row(demonstration, sha256, added_unix_s=self._clock()))
         return True
+
+    def _with_other_prompts(self, demonstration: Demonstration) -> Row | None:
+        """The row of the imported demonstration with the same screenshots and answers, if there is one."""
+        if demonstration.guide_id is not None:
+            return None
+        wanted = _played(demonstration.steps)
+        found = select(
+            self._bare,
+            queries.SAME_EPISODE,
+            task_id=demonstration.task_id,
+            seed=demonstration.seed,
+            instruction=demonstration.instruction,
+            num_steps=len(wanted),
+        )
+        return next((row for row in found if self._played(row) == wanted), None)
+
+    def _played(self, row: Row) -> Played:
+        with suppress(BlobDamage):
+            return _played(self.steps(row.steps_sha256))
+        return []
 
     def _stored_again(self, known: Row, demonstration: Demonstration) -> dict[str, Any]:
         """Store the steps of a demonstration that the pool has; returns the columns that change.
@@ -63,8 +95,8 @@ class DemonstrationWriter(RecordWriter):
         sha256 = self._put_steps(demonstration.steps)
         if sha256 == known.steps_sha256:
             return {}
-        row = known._asdict() | {"steps_sha256": sha256}
-        return {"steps_sha256": sha256, "checksum": checksum(row, DEMONSTRATION_COLUMNS)}
+        changed = {"steps_sha256": sha256, "content_sha256": content_sha256(demonstration)}
+        return {**changed, "checksum": checksum(known._asdict() | changed, DEMONSTRATION_COLUMNS)}
 
     def record_guided(
         self,
@@ -142,3 +174,7 @@ class DemonstrationWriter(RecordWriter):
 
     def _demonstration(self, pool_id: int) -> Row:
         return self._one(queries.IN_POOL, "demonstration", pool_id)
+
+
+def _played(steps: Sequence[Step]) -> Played:
+    return [(step.screenshot_sha256, step.token_ids, step.answer) for step in steps]

@@ -170,6 +170,10 @@ DEMONSTRATIONS = """
 POOL_IDS_OF_GROUP = "SELECT pool_id FROM group_demonstrations WHERE group_id = :key"
 IN_POOL = "SELECT * FROM pool WHERE pool_id = :key"
 SAME_CONTENT = "SELECT * FROM pool WHERE content_sha256 = :sha256"
+SAME_EPISODE = """
+    SELECT * FROM pool WHERE task_id = :task_id AND seed = :seed AND instruction = :instruction
+    AND num_steps = :num_steps AND guide_id IS NULL ORDER BY pool_id
+"""
 GROUP_DEMONSTRATIONS = """
     SELECT group_demonstrations.group_id, pool.* FROM group_demonstrations
     JOIN pool ON pool.pool_id = group_demonstrations.pool_id

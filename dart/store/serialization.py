@@ -47,7 +47,7 @@ DEMONSTRATION_COLUMNS = (
     "added_unix_s",
     "steps_sha256",
 )
-"""The columns of `pool` that never change; its checksum covers them."""
+"""The columns of `pool` that only an import of the same demonstration changes; its checksum covers them."""
 EVENT_COLUMNS = ("unix_s", "kind", "subject", "data")
 PARKED_COLUMNS = ("steps_sha256", "num_steps", "oldest_version")
 """The columns of `parked` that describe its steps; its checksum covers them."""

@@ -71,6 +71,29 @@ def test_a_dropped_one_stays_dropped_when_it_is_only_to_be_there(record: Store) 
     assert [one.dropped for one in record.demonstrations()] == [True, False]
 
 
+@pytest.mark.parametrize("revive", [False, True])
+def test_a_known_one_with_other_prompts_gets_these_and_is_not_added_again(
+    record: Store, revive: bool
+) -> None:
+    record.add_demonstrations([demonstration(), demonstration(8)])
+    record.use_demonstration(failed_group(record), 1)
+    record.drop_demonstration(1)
+    steps = tuple(replace(step, prompt_ids=(*step.prompt_ids, 9)) for step in demonstration().steps)
+
+    assert record.add_demonstrations([replace(demonstration(), steps=steps)], revive=revive) == revive
+
+    first, other = record.demonstrations()
+    assert (first.dropped, first.uses, other.dropped) == (not revive, 1, False)
+    assert record.demonstration(1).steps == steps
+    assert record.damaged_rows(full=True) == []
+    assert record.add_demonstrations([replace(demonstration(), steps=steps)], revive=False) == 0
+
+
+def test_one_with_other_answers_to_the_same_screenshots_is_another_one(record: Store) -> None:
+    steps = tuple(replace(step, token_ids=(*step.token_ids, 9)) for step in demonstration().steps)
+    assert record.add_demonstrations([demonstration(), replace(demonstration(), steps=steps)]) == 2
+
+
 def test_a_known_one_that_is_added_again_has_its_steps_again(record: Store) -> None:
     record.add_demonstrations([demonstration()])
     record._steps.delete(record._steps.put(pack_steps(demonstration().steps)))
