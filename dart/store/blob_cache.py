@@ -96,6 +96,7 @@ class CacheFolder:
         looked_at = sum(file.size_bytes for file in files)
         held = _read(count) if len(files) == LOOKED_AT else looked_at
         left = min(self.most_bytes - size_bytes, held - int(REMOVED * looked_at))
+        _write(count, held)
         for file in sorted(files):
             if held <= left:
                 break
