@@ -76,7 +76,8 @@ def test_a_removal_that_is_killed_leaves_fewer_files_and_a_count_of_them(
 ) -> None:
     near = cached(elsewhere, cache, most_bytes=100 * EACH_BYTES)
     fill(near, 100)
-    unlink, removed = Path.unlink, []
+    unlink = Path.unlink
+    removed: list[Path] = []
 
     def kill_at_the_fourth(path: Path, missing_ok: bool = False) -> None:
         if len(removed) == 3:
