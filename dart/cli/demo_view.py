@@ -5,6 +5,7 @@ and one of the newest. Each has the result, success or failure, that most of the
 the heading says how many have it.
 """
 
+import math
 import shutil
 import subprocess
 import time
@@ -225,7 +226,7 @@ class DemoListener(RunListener):
         elif snapshot.phase is RunPhase.TRAINING and snapshot.trajectories:
             with RunView(self._paths) as run:
                 above = run.config.curation.success_above
-                won, played = run.store.successes_until(time.time(), RECENT, above)
+                won, played = run.store.success_within(0.0, math.inf, RECENT, above)
             rate = won / played if played else None
             self._say(
                 f"{clock}  {bar(rate)} {percent(rate):>5}  of the newest {played:2} rollouts   "

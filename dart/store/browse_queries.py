@@ -34,7 +34,6 @@ SAMPLES = 60
 VERSIONS_MOST = 400
 """Largest number of policy versions that a chart shows. If there are more, only every n-th is read."""
 
-STORED = "SELECT stored_unix_s FROM trajectories WHERE rollout_id = :key"
 TRAINED_VERSION = "SELECT version FROM batches WHERE batch_id = :key"
 MEMBERS = "SELECT rollout_id FROM rollouts WHERE group_id = :key ORDER BY rollout_id"
 ATTEMPTS = "SELECT * FROM attempts WHERE rollout_id = :key ORDER BY attempt"
@@ -64,9 +63,6 @@ PLAYED_OVER_TIME = f"""
     SELECT {COUNTED_BY_PLACE} AND (CAST(:task AS TEXT) IS NULL OR task_id = :task) GROUP BY place
 """
 PLAYED_BY_TASK = f"SELECT task_id, {COUNTED_BY_PLACE} GROUP BY task_id, place"
-REWARDS_UNTIL = """
-    SELECT reward FROM trajectories WHERE stored_unix_s <= :unix_s ORDER BY stored_unix_s DESC LIMIT :last
-"""
 FAULTS_OVER_TIME = """
     SELECT fault_kind, floor((spent_unix_s - :begins) / :width) AS place, count(*)
     FROM attempts WHERE spent_unix_s >= :begins AND spent_unix_s <= :ends
@@ -188,7 +184,6 @@ class RunBrowser(StoreReader):
                 row,
                 rollout=record_of(RolloutRecord, row),
                 trained_version=scalar(connection, TRAINED_VERSION, key=row.batch_id),
-                stored_unix_s=scalar(connection, STORED, key=rollout_id),
                 attempts=all_of(Attempt, connection, ATTEMPTS, key=rollout_id),
                 group=tuple(scalars(connection, MEMBERS, key=row.group_id)),
             )
@@ -289,12 +284,6 @@ class RunBrowser(StoreReader):
             for task_id, place, *counts in connection.execute(PLAYED_BY_TASK, values):
                 found.setdefault(task_id, {})[int(place)] = tuple(counts)
         return found
-
-    def successes_until(self, unix_s: float, last: int, success_above: float) -> tuple[int, int]:
-        """Numbers of successes and of episodes among the newest `last` episodes stored until `unix_s`."""
-        with self._reading() as connection:
-            rewards = scalars(connection, REWARDS_UNTIL, unix_s=unix_s, last=last)
-        return sum(reward > success_above for reward in rewards), len(rewards)
 
     def faults_over_time(
         self, begins_unix_s: float, ends_unix_s: float, width_s: float

@@ -41,7 +41,8 @@ ONE_VERSION = "SELECT * FROM versions WHERE version = :key"
 VERSIONS = "SELECT * FROM versions WHERE version >= :first ORDER BY version LIMIT :limit"
 ROLLOUTS = """
     SELECT rollouts.*, groups.task_id, groups.seed, groups.step_cap,
-        trajectories.reward, trajectories.num_steps, trajectories.fence AS stored_fence,
+        trajectories.reward, trajectories.num_steps, trajectories.stored_unix_s,
+        trajectories.fence AS stored_fence,
         parked.fence AS parked_fence, coalesce(parked.num_steps, 0) AS parked_steps,
         coalesce(trajectories.oldest_version, parked.oldest_version) AS oldest_version
     FROM rollouts
@@ -100,10 +101,6 @@ ids is faster, because there are few events after `since_id`."""
 NEWEST_EVENT_ID = "SELECT max(event_id) FROM events"
 NEWEST_EVENT = "SELECT * FROM events WHERE kind = :kind ORDER BY event_id DESC LIMIT 1"
 TALLY = "SELECT * FROM tallies WHERE what = :what AND value > 0 ORDER BY task_id, name"
-RECENT_SUCCESS = """
-    SELECT count(*) FILTER (WHERE reward > :success_above), count(*) FROM trajectories WHERE rollout_id IN (
-        SELECT rollout_id FROM trajectories ORDER BY stored_unix_s DESC LIMIT :last)
-"""
 SUCCESS_WITHIN = """
     SELECT count(*) FILTER (WHERE reward > :success_above), count(*) FROM (
         SELECT reward FROM trajectories WHERE stored_unix_s >= :begins AND stored_unix_s < :ends

@@ -1,5 +1,6 @@
 """Reading the record from any process, while one other process writes it."""
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -377,9 +378,9 @@ class StoreReader:
     ) -> Totals:
         """The totals for the live view of a run; the success rate is that of the last `last` episodes."""
         now = time.time() if now_unix_s is None else now_unix_s
-        window = {"last": last, "success_above": success_above}
+        window = {"begins": 0.0, "ends": math.inf, "most": last, "success_above": success_above}
         with self._reading() as connection:
-            successes, episodes = connection.execute(queries.RECENT_SUCCESS, window).fetchone()
+            successes, episodes = connection.execute(queries.SUCCESS_WITHIN, window).fetchone()
             return Totals(
                 trajectories=scalar(connection, queries.FINISHED),
                 steps=scalar(connection, queries.STEPS_PLAYED),

@@ -15,6 +15,7 @@ the utilisation of old updates: it is a mean over the time between the load even
 """
 
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -135,7 +136,8 @@ class TrackingFollower:
     def _point(self, before: Version, version: Version) -> Point:
         figures = dict(map(_named, version.metrics.items()))
         ends = version.created_unix_s
-        successes, episodes = self._store.successes_until(ends, WINDOW, self._success_above)
+        after_ends = math.nextafter(ends, math.inf)
+        successes, episodes = self._store.success_within(0.0, after_ends, WINDOW, self._success_above)
         if episodes:
             figures["curve/success"] = successes / episodes
         if ends > before.created_unix_s:
