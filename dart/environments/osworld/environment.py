@@ -190,7 +190,6 @@ class OSWorldEnvironment(Breakable):
         async with self._operation(deadline_s) as left_s:
             await refuse_unusable(episode.setting.guest, episode.setting.owner, deadline_s=left_s())
             await self._refuse_frozen(episode, left_s)
-            await take_steps(episode.task.before_checks, episode.setting, left_s)
             judgement = await judge(episode.task, episode.setting, self._scoring(), left_s)
         raw = self.screen_io.filter_score(judgement.score)
         score = clamped_score(episode.task.task_id, raw)

@@ -5,9 +5,10 @@ That process is the *child*. The answers come from the guest, or from the cache 
 goes to the guest once, with what is left of the evaluation's deadline. A fault of the machine is raised here,
 in the environment's own process, where no ``except`` of an evaluator can catch it. What the guest does not
 have is noted in ``lacks``: if a metric then raises an error, the policy has failed, and not the evaluator.
+The same holds for the steps of the task before the evaluation, which find what the policy left.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -15,7 +16,7 @@ import msgspec
 
 from dart.core.utf8 import is_utf8
 from dart.environments.deadlines import LeftS
-from dart.environments.faults import EvaluatorFailed
+from dart.environments.faults import EnvironmentFault, EvaluatorFailed
 from dart.environments.osworld.guest import (
     NOT_PERMITTED,
     AnswerTooLarge,
@@ -24,8 +25,15 @@ from dart.environments.osworld.guest import (
     StatusNotOk,
 )
 from dart.environments.osworld.readiness import refuse_unusable
-from dart.environments.osworld.setup_steps import NOT_INSTALLED, Setting, fetched, needs_program
-from dart.environments.osworld.tasks import OSWorldTask
+from dart.environments.osworld.setup_steps import (
+    NOT_INSTALLED,
+    ProgramMissing,
+    Setting,
+    fetched,
+    needs_program,
+    take_steps,
+)
+from dart.environments.osworld.tasks import OSWorldTask, SetupStep
 
 T = TypeVar("T")
 
@@ -37,6 +45,9 @@ LACKS_OF_COMMANDS = {
 }
 """What the guest lacks, by a part of its error: a command prints bytes that are not UTF-8, runs over 120 s,
 does not exist or may not be executed. The policy may have caused each of them."""
+
+NO_WINDOW = "Failed to find window"
+"""Part of the guest's error when a file that it opened has no window in time."""
 
 LOOK = "look"
 """Name of the question whether the machine still works."""
@@ -50,6 +61,9 @@ CALL = "call"
 
 FILE = "file of the cache"
 """Recorded in place of a question, for a file that was in the evaluators' cache folder from the beginning."""
+
+LACK = "lack of a step"
+"""Recorded in place of a question, for a step before the evaluation that failed by what the guest lacked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +91,29 @@ def _lack_of_command(response: GuestResponse) -> str:
     return next(lacks, "") if response.status == 500 else ""
 
 
+def _lack_of_step(step: SetupStep, error: EnvironmentFault) -> str:
+    """Return what the guest lacked for a step before the evaluation; empty if the policy did not cause the
+    error."""
+    match step.type, error:
+        case "execute" | "command", ProgramMissing():
+            return "the program"
+        case "execute" | "command", AnswerTooLarge():
+            return "an output that is not too large"
+        case "execute" | "command", StatusNotOk(response=response):
+            return _lack_of_command(response)
+        case "open", StatusNotOk(response=GuestResponse(status=404)):
+            return "the file"
+        case "open", StatusNotOk(response=response) if NO_WINDOW in response.text:
+            return "a window of the file"
+    return ""
+
+
 class Answers(Protocol):
     """Answers the questions of one evaluation."""
 
     lacks: list[str]
-    """Descriptions of what the child asked for and the guest does not have."""
+    """Descriptions of what the guest lacked for the steps before the evaluation, and of what the child asked
+    for and the guest does not have."""
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Yield name and content of the files that the evaluators' cache folder has at the beginning."""
@@ -107,6 +139,19 @@ class GuestAnswers:
         self._left_s = left_s
         self._names_by_url = dict(task.cloud_files())
         self._cached = [look["path"] for look in task.looks() if look.get("type") == "cache_file"]
+
+    async def take_steps(self, steps: Sequence[SetupStep]) -> None:
+        """Run the steps before the evaluation in order.
+
+        A failure that the policy may have caused is noted in ``lacks``, and the next step runs."""
+        for step in steps:
+            try:
+                await take_steps((step,), self._setting, self._left_s)
+            except (StatusNotOk, AnswerTooLarge, ProgramMissing) as error:
+                lack = _lack_of_step(step, error)
+                if not lack:
+                    raise
+                self.lacks.append(f"{lack}, for a step {step.type!r}")
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Yield name and content of files from this episode's steps or from the task's cache folder.

@@ -19,7 +19,7 @@ import msgspec
 
 from dart.core.run_directory import append_line
 from dart.environments.faults import EvaluatorFailed
-from dart.environments.osworld.guest_answers import CALL, FILE, LOOK
+from dart.environments.osworld.guest_answers import CALL, FILE, LACK, LOOK
 from dart.environments.osworld.judging import Judgement
 from dart.environments.osworld.scoring_child import ERRORS
 from dart.environments.protocol import EpisodeKey
@@ -130,7 +130,7 @@ class RecordedAnswers:
     EvaluatorFailed."""
 
     def __init__(self, run_dir: Path, kept: KeptJudgement) -> None:
-        self.lacks: list[str] = []
+        self.lacks: list[str] = [one.arguments["what"] for one in kept.readings if one.question == LACK]
         self._task_id = kept.task_id
         self._blobs = FolderBlobs(run_dir / FOLDER / READ, READINGS)
         self._files = {one.arguments["name"]: one.sha256 for one in kept.readings if one.question == FILE}

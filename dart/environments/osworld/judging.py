@@ -5,9 +5,9 @@ evaluators therefore never call the guest themselves: they ask this process, whi
 machine died, hangs or refuses, this process ends the evaluation with the machine's fault. Otherwise:
 
 * A score counts if the machine was seen to work after each metric.
-* If an evaluator raises an error and the guest lacks something that the evaluator asked for, the score is 0,
-  as in OSWorld's own runs. A policy that left no file has failed; without the 0, the policy would look better
-  than it is.
+* If an evaluator raises an error and the guest lacks something that the evaluator asked for, or that a step
+  before the evaluation needed, the score is 0, as in OSWorld's own runs. A policy that left no file has
+  failed; without the 0, the policy would look better than it is.
 * If an evaluator raises an error otherwise, or takes too long or too much memory, the evaluator has failed.
   This is a counted fault (EvaluatorFailed) and never a reward.
 """
@@ -22,7 +22,7 @@ from dart.config.osworld_evaluation import child_s, page_call_s
 from dart.environments.deadlines import LeftS
 from dart.environments.faults import EvaluatorFailed, InfrastructureFault, TaskUnsupported
 from dart.environments.osworld.guest import Guest
-from dart.environments.osworld.guest_answers import CALL, FILE, LOOK, Answers, GuestAnswers, Reading
+from dart.environments.osworld.guest_answers import CALL, FILE, LACK, LOOK, Answers, GuestAnswers, Reading
 from dart.environments.osworld.page_calls import RETURNED, PageCalls
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.scoring_environment import LEFT_OUT, RUNS_CODE, ScoringEnvironment
@@ -57,12 +57,15 @@ class Judgement:
 
 
 async def judge(task: OSWorldTask, setting: Setting, scoring: ScoringEnvironment, left_s: LeftS) -> Judgement:
-    """Judge the final state of the machine. The score should be in [0, 1], which is not checked here.
+    """Run the task's steps before the evaluation, and judge the state of the machine after them.
+
+    The score should be in [0, 1], which is not checked here.
 
     An infeasible task scores 0 here, because its reward depends on what the policy declared and not on the
     machine (`dart.environments.scoring`). Raises EvaluatorFailed, TaskUnsupported or a fault of the machine.
     """
     answers = GuestAnswers(task, setting, left_s, browses=bool(page_getters(task, scoring)))
+    await answers.take_steps(task.before_checks)
     return await judged(task, scoring, answers, left_s, setting.guest)
 
 
@@ -79,7 +82,7 @@ async def judged(
             of all getters that read pages
     """
     refuse_unscorable(task, scoring)
-    readings: list[Reading] = []
+    readings = [Reading(question=LACK, arguments={"what": lack}, answer=None) for lack in answers.lacks]
     score, by_values = 0.0, list[str]()
     if not task.is_infeasible:
         readers = page_getters(task, scoring)

@@ -1,7 +1,8 @@
 """Setup steps: what a task does to its machine before the first action, and before the evaluation.
 
-Each step runs once, in order; a step that fails is a fault. Files come from the cache folder of the task or
-from the network.
+Each step runs once, in order; a step that fails is a fault, unless it fails before the evaluation by what the
+policy left (`dart.environments.osworld.guest_answers`). Files come from the cache folder of the task or from
+the network.
 """
 
 import asyncio
@@ -35,8 +36,9 @@ DOWNLOAD_MOST_BYTES = 512 * 2**20
 NOT_INSTALLED = "No such file or directory"
 """Part of the guest's error when a program to start is not installed."""
 
-WINDOW_MARGIN_S = 2.0
-"""The guest stops waiting for a window this long before the step's deadline, so that its response arrives."""
+WINDOW_MARGIN_S = 30.0
+"""The guest stops waiting for a window this long before the step's deadline, so that its response arrives
+and an evaluation after the step has time, too."""
 
 LEAST_PATIENCE_S = 1.0
 """The guest waits for a window at least this long."""
@@ -57,6 +59,10 @@ BEFORE_UNIX_S = 11_644_473_600
 
 LINK_FROM_NOWHERE = 0x30000000
 """Chromium's transition code for a visited link without redirections."""
+
+
+class ProgramMissing(TaskUnsupported):
+    """A program that a task starts is not installed on its machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +183,7 @@ async def _launch(setting: Setting, given: Mapping[str, Any], left_s: LeftS) -> 
 
 @contextlib.contextmanager
 def needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[None]:
-    """Raise TaskUnsupported instead of CallFailed when the block fails because the guest lacks a program.
+    """Raise ProgramMissing instead of CallFailed when the block fails because the guest lacks a program.
 
     An attempt with CallFailed would be repeated, and would fail in the same way each time."""
     try:
@@ -187,7 +193,7 @@ def needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[No
             raise
         program = (command.split() if isinstance(command, str) else list(command))[:1]
         why = f"the program {' '.join(program)!r} is not installed on its machine"
-        raise TaskUnsupported(setting.task_id, why) from error
+        raise ProgramMissing(setting.task_id, why) from error
 
 
 @_step("open")

@@ -61,6 +61,7 @@ from dart.environments.osworld.providers import MachineLease
 from dart.environments.osworld.tasks import SetupStep
 from dart.environments.protocol import EpisodeKey
 from dart.environments.scoring import reward_of
+from tests.unit.environments.osworld import guest_server as guest_server_module
 from tests.unit.environments.osworld.guest_server import COMMAND_SECONDS, FakeDesktop, guest_server
 
 PYAUTOGUI_PAUSE_S = 0.1
@@ -458,6 +459,72 @@ async def test_a_policy_whose_failures_leave_no_file_looks_no_better_than_it_is(
         scores.append(await environment.evaluate(deadline_s=DEADLINE_S))
     assert scores == [float(one) for one in results]
     await environment.close()
+
+
+MISSING = "/home/user/missing"
+
+
+def write_report_task(tmp_path: Path, step: dict[str, Any]) -> None:
+    """Give the task `os/report` a step before its evaluation, and after it one that makes the file `next`."""
+    following = {"type": "execute", "parameters": {"command": ["touch", "next"]}}
+    evaluator = REPORT["evaluator"] | {"postconfig": [step, following]}  # type: ignore[operator]
+    path = tmp_path / "examples" / "os" / "report.json"
+    path.write_text(json.dumps(REPORT | {"evaluator": evaluator}))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"type": "open", "parameters": {"path": MISSING}},
+        {"type": "open", "parameters": {"path": "/home/user/expected.txt"}},
+        {"type": "execute", "parameters": {"command": [MISSING]}},
+        {"type": "command", "parameters": {"command": ["sh", "-c", "exec sleep 9"]}},
+        {"type": "execute", "parameters": {"command": ["printf", "\\377"]}},
+    ],
+)
+async def test_a_step_before_the_evaluation_that_fails_by_what_the_policy_left_is_no_fault(
+    environment: OSWorldEnvironment,
+    provider: FakeProvider,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: dict[str, Any],
+) -> None:
+    write_report_task(tmp_path, step)
+    await reset(environment, "os/report")
+    provider.desktop.faults.add("opens_no_window")
+    monkeypatch.setattr("dart.environments.osworld.setup_steps.WINDOW_MARGIN_S", DEADLINE_S)
+    monkeypatch.setattr("dart.environments.osworld.setup_steps.LEAST_PATIENCE_S", 0.01)
+    monkeypatch.setattr(guest_server_module, "COMMAND_SECONDS", 0.1)
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+    assert (provider.desktop.home / "next").exists()
+    (provider.desktop.home / "report.txt").write_text("done")
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+    provider.desktop.manager = None
+    with pytest.raises(WindowManagerDied):
+        await environment.evaluate(deadline_s=DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("step", "fault"),
+    [
+        ({"type": "launch", "parameters": {"command": ["not-installed"]}}, TaskUnsupported),
+        ({"type": "change_wallpaper", "parameters": {"path": MISSING}}, CallFailed),
+        ({"type": "googledrive", "parameters": {}}, TaskUnsupported),
+    ],
+)
+async def test_a_step_before_the_evaluation_that_fails_otherwise_is_a_fault(
+    environment: OSWorldEnvironment,
+    provider: FakeProvider,
+    tmp_path: Path,
+    step: dict[str, Any],
+    fault: type[EnvironmentFault],
+) -> None:
+    write_report_task(tmp_path, step)
+    provider.prepare = lambda desktop: desktop.not_installed.add("not-installed")
+    await reset(environment, "os/report")
+    with pytest.raises(fault):
+        await environment.evaluate(deadline_s=DEADLINE_S)
+    assert not (provider.desktop.home / "next").exists()
 
 
 async def test_environments_that_play_the_same_task_judge_their_own_files(

@@ -487,6 +487,22 @@ async def test_what_an_evaluation_read_is_kept_and_judged_again_by_another_versi
         await judged(unread, scoring, RecordedAnswers(tmp_path / "run", kept), left_s)
 
 
+async def test_an_evaluator_that_breaks_without_the_output_of_a_step_before_it_is_worth_nothing_again(
+    evaluators: Path, setting: Setting, tmp_path: Path
+) -> None:
+    scoring, left_s = find_evaluators(evaluators), counting_down(DEADLINE_S)
+    step = {"type": "execute", "parameters": {"command": ["/home/user/made"], "stdout": "said.txt"}}
+    asked = task("is_there", {"type": "cache_file", "path": "said.txt"}, postconfig=[step])
+    judgement = await judge(asked, setting, scoring, left_s)
+    assert judgement.score == 0.0
+    JudgementLog(tmp_path / "run", "env-000").add(
+        Judged(judgement, "osworld/x/y", 3, EpisodeKey(rollout_id=7, attempt=1, fence=9))
+    )
+    (kept,) = read_judgements(tmp_path / "run")
+    again = await judged(asked, scoring, RecordedAnswers(tmp_path / "run", kept), left_s)
+    assert again.score == 0.0
+
+
 def _other_version(tmp_path: Path) -> Path:
     folder = make_evaluators(tmp_path / "other", "0.0.2")
     (checks,) = folder.glob("lib/*/site-packages/desktop_env/evaluators/metrics/checks.py")
