@@ -132,7 +132,10 @@ def _element_queries(node: ScreenNode) -> Iterator[GraphQuery]:
     by_text: defaultdict[str, list[PageElement]] = defaultdict(list)
     for element in targets(node.screen):
         by_text[element.text.casefold()].append(element)
-    for elements in by_text.values():
+    ambiguous = _texts_besides_targets(node.screen)
+    for text, elements in by_text.items():
+        if text in ambiguous:
+            continue
         if len(elements) == 1:
             words = _naming(elements[0])
             yield GraphQuery(
@@ -162,13 +165,32 @@ def targets(screen: PageScreen) -> list[PageElement]:
     it is not larger than `LARGEST_SHARE` of the screen.
     """
     found: dict[tuple[int, int], PageElement] = {}
+    for element in _nameable(screen):
+        if element.acts:
+            found.setdefault(centre(element.box), element)
+    return list(found.values())
+
+
+def _texts_besides_targets(screen: PageScreen) -> set[str]:
+    """Return the texts, in lower case, of elements that a query may mean although they are no targets.
+
+    They can be seen and clicked, but exploration does nothing with them, as with links to other sites.
+    """
+    points = {centre(one.box) for one in targets(screen)}
+    return {
+        one.text.casefold()
+        for one in _nameable(screen)
+        if one.role != "heading" and centre(one.box) not in points
+    }
+
+
+def _nameable(screen: PageScreen) -> Iterator[PageElement]:
+    """Yield the elements that can be seen and have a text, without long texts and large elements."""
     for element in screen.elements:
         left, top, right, bottom = element.box
         is_large = (right - left) * (bottom - top) > LARGEST_SHARE * screen.width * screen.height
-        is_named = 0 < len(element.text) <= TEXT_MOST
-        if element.acts and element.is_clear and is_named and not is_large:
-            found.setdefault(centre(element.box), element)
-    return list(found.values())
+        if element.is_clear and 0 < len(element.text) <= TEXT_MOST and not is_large:
+            yield element
 
 
 # ---- queries that name an outcome ----

@@ -167,6 +167,33 @@ def test_equal_texts_of_different_kinds_give_no_query() -> None:
     assert queries_of(graph) == []
 
 
+@pytest.mark.parametrize("others", [1, 3])
+def test_a_text_that_an_element_besides_the_targets_also_has_gives_no_query(others: int) -> None:
+    """Such an element is a link that opens another window, or a button that sends a form elsewhere."""
+    besides = replace(button("Docs"), acts=())
+    graph = Graph()
+    graph.add_node(
+        node(1, screen("a", elements=(besides, *(button("docs", row + 1) for row in range(others)))))
+    )
+    assert queries_of(graph) == []
+
+
+@pytest.mark.parametrize(
+    "besides",
+    [
+        heading("Docs"),
+        replace(button("Docs", 1), acts=(), is_clear=False),
+        PageElement(role="img", text="Docs", box=button("Docs").box),
+    ],
+)
+def test_an_element_besides_the_targets_that_a_query_does_not_mean_leaves_the_query(
+    besides: PageElement,
+) -> None:
+    graph = Graph()
+    graph.add_node(node(1, screen("a", elements=(button("Docs"), besides))))
+    assert [query.instruction for query in queries_of(graph)] == ['click "Docs"']
+
+
 def test_hidden_nameless_and_huge_elements_are_no_targets() -> None:
     seen = button("Seen")
     shown = screen(
