@@ -161,6 +161,7 @@ class Explorer:
                 await self._do(place, known, LeaseMove.KEEP)
             return
         arrived = place.actions  # what the way cost is no part of the lease's actions
+        self._site(place).strategy.began()
         while not stops() and place.actions - arrived < self._settings.lease_actions:
             chosen = await self._choose(place)
             if chosen is None and place.actions == arrived:

@@ -2,7 +2,7 @@
 
 With `least_tried` and `memory_q`, the explorer leaves a screen for the nearest one with an untried action
 when every action on the screen was tried. `random` ignores what was tried: it walks from screen to screen,
-and begins again at the start screen after a number of actions.
+and begins again at the start screen with each lease, or after a number of actions.
 """
 
 import random
@@ -14,7 +14,8 @@ from dart.exploration.graph import Graph
 from dart.exploration.memory_q import SWEEP_EVERY, MemoryQ, Prior, constant_prior
 
 WALK_FACTOR = 4
-"""A random walk begins again after this factor times `exploration.max_depth` actions."""
+"""A random walk has at most this factor times `exploration.max_depth` actions, and ends with its
+lease, which has `exploration.lease_actions` actions."""
 
 
 class ExplorationStrategy(Protocol):
@@ -22,6 +23,9 @@ class ExplorationStrategy(Protocol):
 
     seeks_untried: bool
     """Whether the strategy chooses only untried candidates, so the explorer has to find screens with some."""
+
+    def began(self) -> None:
+        """Note that a lease began: the next choice is the first one on the screen of the lease."""
 
     def saw(self, steps: Sequence[ExploredStep]) -> None:
         """Learn from steps that were added to the graph, the oldest first."""
@@ -42,14 +46,17 @@ class RandomWalk:
         self._rng, self._most = rng, WALK_FACTOR * max_depth
         self._walked = 0
 
+    def began(self) -> None:
+        """Begin a walk, because a lease for a random walk begins at the start screen."""
+        self._walked = 0
+
     def saw(self, steps: Sequence[ExploredStep]) -> None:
         """Learn nothing."""
 
     def choose(self, screen_id: int, present: Sequence[Candidate]) -> Candidate | None:
-        self._walked += 1
-        if not present or self._walked > self._most:
-            self._walked = 0
+        if not present or self._walked == self._most:
             return None
+        self._walked += 1
         return self._rng.choice(present)
 
     def ranked(self, screen_id: int, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -63,6 +70,9 @@ class LeastTried:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+
+    def began(self) -> None:
+        """Keep nothing of a lease."""
 
     def saw(self, steps: Sequence[ExploredStep]) -> None:
         """Learn nothing, because the graph has what was tried."""
@@ -91,6 +101,9 @@ class MemoryQStrategy:
         """
         self._graph, self._rng = graph, rng
         self.memory = MemoryQ(graph.candidates, prior, still_working)
+
+    def began(self) -> None:
+        """Keep nothing of a lease."""
 
     def saw(self, steps: Sequence[ExploredStep]) -> None:
         """Learn from steps. After many at once, such as those of an earlier process, sweep once."""

@@ -546,6 +546,14 @@ def test_screens_behind_a_way_that_is_longer_than_a_lease_are_explored(make: Cal
     assert all(not graph.untried(screen_id) for screen_id in graph.nodes)
 
 
+def test_each_lease_of_a_random_walk_has_all_its_actions(make: Callable[..., System]) -> None:
+    """A walk of 4 * 2 actions begins with each lease, which has 6; each begins with a reset."""
+    system = make({"home": ("home",)}, strategy="random", max_depth=2, lease_actions=6, actions=35)
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert (system.sites["explorer-000"].resets, len(system.sites["explorer-000"].shown)) == (5, 30)
+
+
 def test_requests_are_filtered_at_each_reset_of_an_explorer(make: Callable[..., System]) -> None:
     origins = ("https://elsewhere.example:8443",)
     system = make(origins=origins)

@@ -153,10 +153,14 @@ def test_memory_q_prefers_the_kind_that_found_screens_before() -> None:
     assert strategy.choose(7, [does_nothing, finds]) == finds
 
 
-def test_a_random_walk_begins_anew_after_a_while() -> None:
+@pytest.mark.parametrize("before", [0, 3, 8, 9])
+def test_a_random_walk_ends_after_a_while_and_begins_anew_with_each_lease(before: int) -> None:
     walk = RandomWalk(random.Random(0), max_depth=2)
-    chosen = [walk.choose(1, [click("ok")]) for _ in range(10)]
-    assert [one is None for one in chosen] == [False] * 8 + [True, False]
+    for _ in range(before):
+        walk.choose(1, [click("ok")])
+    walk.began()
+    chosen = [walk.choose(1, [click("ok")]) for _ in range(9)]
+    assert [one is None for one in chosen] == [False] * 8 + [True]
 
 
 def test_what_was_tried_on_a_screen_comes_with_its_newest_effect_and_the_newest_first() -> None:
