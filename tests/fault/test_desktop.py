@@ -278,6 +278,68 @@ async def test_an_application_that_the_policy_closes_is_no_fault(desktop: Deskto
     assert await play(desktop, "desktop/editor-close") == 1.0
 
 
+TABLE = "desktop/table-number"
+needs_office = pytest.mark.skipif(not is_installed(TABLE), reason="not installed: LibreOffice")
+
+
+async def start_by_script(desktop: DesktopEnvironment) -> psutil.Process:
+    """Start the editor by a shell script beside the calculator; return the process of the editor."""
+    await desktop.reset("desktop/calculator-product", 0, deadline_s=DEADLINE_S)
+    assert desktop._machine is not None
+    script = "mousepad --disable-server; exit $?"
+    await desktop._machine.call(
+        "launch",
+        command=["sh", "-c", script],
+        window_class=EDITOR.window_class,
+        still_s=EDITOR.still_s,
+        deadline_s=DEADLINE_S,
+    )
+    return process_of(desktop, "mousepad")
+
+
+async def start_office(desktop: DesktopEnvironment) -> psutil.Process:
+    """Start an episode in LibreOffice; return the process that has its window."""
+    await desktop.reset(TABLE, 0, deadline_s=DEADLINE_S)
+    return process_of(desktop, "soffice.bin")
+
+
+def process_of(desktop: DesktopEnvironment, name: str) -> psutil.Process:
+    assert desktop._machine is not None
+    (found,) = (one for one in map(psutil.Process, desktop._machine._pids()) if one.name() == name)
+    return found
+
+
+StartsByScript = Callable[[DesktopEnvironment], Awaitable[psutil.Process]]
+by_script = pytest.mark.parametrize(
+    "start", [start_by_script, pytest.param(start_office, marks=needs_office)], ids=["script", "office"]
+)
+
+
+@by_script
+async def test_an_application_below_a_script_that_is_killed_is_a_fault(
+    desktop: DesktopEnvironment, start: StartsByScript
+) -> None:
+    application = await start(desktop)
+    application.kill()
+    with pytest.raises(ApplicationDied, match="ended with code 137"):
+        await desktop.evaluate(deadline_s=DEADLINE_S)
+
+
+@by_script
+async def test_an_application_below_a_script_is_parked_and_stopped_with_it(
+    desktop: DesktopEnvironment, start: StartsByScript
+) -> None:
+    application = await start(desktop)
+    await desktop.park(deadline_s=DEADLINE_S)
+    assert application.status() == psutil.STATUS_STOPPED
+    await desktop.unpark(deadline_s=DEADLINE_S)
+    assert application.status() != psutil.STATUS_STOPPED
+    await desktop.disturb(InjectedFault.DEAD_APPLICATION)
+    assert application.status() == psutil.STATUS_STOPPED
+    with pytest.raises(ApplicationDied, match="is stopped"):
+        await desktop.step(Wait(), deadline_s=DEADLINE_S)
+
+
 async def test_a_parked_desktop_stands_still_and_goes_on(desktop: DesktopEnvironment) -> None:
     await desktop.reset(APPENDS, 0, deadline_s=DEADLINE_S)
     await desktop.park(deadline_s=DEADLINE_S)

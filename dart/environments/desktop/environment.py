@@ -233,8 +233,8 @@ class DesktopEnvironment(Breakable):
 
 
 def _refuse_dead(found: Mapping[str, Any]) -> None:
-    """Raise a fault when the window manager or an application was killed or is stopped. An application that
-    ended by itself is no fault: the policy may have closed it."""
+    """Raise a fault when the window manager or an application was killed, failed or is stopped. An
+    application that ended with code 0 is no fault: the policy may have closed it."""
     if found["window_manager"]:
         raise WindowManagerDied(found["window_manager"])
     for name, fault in found["applications"].items():

@@ -226,12 +226,14 @@ class GuestDesktop:
         """Start an application and wait for its window to have the focus and to be still for ``still_s``.
 
         On a busy machine the window is also still while its application loads a document. It is empty then,
-        loses what is typed, and answers no ping.
+        loses what is typed, and answers no ping. The command may be a script that starts the application. So
+        it has a process group of its own, to which signals are sent.
         """
         if not window_manager(self._x):
             raise GuestError("no window manager is running, so no window will get the focus")
         name = command[0]
-        self._applications[name] = process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._applications[name] = process
 
         def has_focus() -> bool:
             if process.poll() is not None:
@@ -490,7 +492,7 @@ class GuestDesktop:
         self._is_parked = parked
         for process in self._applications.values():
             if process.poll() is None:
-                os.kill(process.pid, signal.SIGSTOP if parked else signal.SIGCONT)
+                os.killpg(process.pid, signal.SIGSTOP if parked else signal.SIGCONT)
 
     def disturb(self, *, kind: str) -> None:
         """Cause an injected fault (`dart.config.injected_faults`)."""
@@ -500,7 +502,7 @@ class GuestDesktop:
                 self._manager.wait()
             case "dead_application":
                 for process in self._applications.values():
-                    os.kill(process.pid, signal.SIGSTOP)
+                    os.killpg(process.pid, signal.SIGSTOP)
             case "dirty_reset":
                 (Path.home() / "of the last episode.txt").write_text("left behind\n")
             case "popup":
@@ -538,10 +540,14 @@ def _name_of(path: Path) -> str:
 
 
 def _fault_of(process: subprocess.Popen[bytes]) -> str:
-    """Describe how a signal killed or stopped a process; empty when it runs or ended by itself."""
+    """Describe how a process was killed, failed or was stopped; empty when it runs or ended with code 0.
+
+    A script such as that of LibreOffice ends with a code above 0 after its application was killed."""
     ended = process.poll()
+    if ended is not None and ended < 0:
+        return f"was killed by {signal.Signals(-ended).name}"
     if ended is not None:
-        return f"was killed by {signal.Signals(-ended).name}" if ended < 0 else ""
+        return f"ended with code {ended}" if ended else ""
     return "is stopped" if process_state(process.pid) in ("T", "t") else ""
 
 
