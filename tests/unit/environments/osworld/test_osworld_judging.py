@@ -22,7 +22,8 @@ from dart.environments.faults import (
 )
 from dart.environments.osworld import scoring_process, setup_steps
 from dart.environments.osworld.downloads import DownloadFailed
-from dart.environments.osworld.guest_answers import GuestAnswers
+from dart.environments.osworld.guest import AnswerTooLarge
+from dart.environments.osworld.guest_answers import LOOK, GuestAnswers
 from dart.environments.osworld.judgements import (
     Judged,
     JudgementLog,
@@ -241,6 +242,16 @@ async def test_a_question_that_cannot_be_sent_to_the_guest_is_the_evaluators_fai
     with pytest.raises(EvaluatorFailed, match=r"to be text that UTF-8 can encode, got .*\\udcff"):
         await answers.answer(question, arguments)
     assert desktop.requests == []
+
+
+async def test_a_look_whose_answer_is_too_large_has_not_seen_the_machine_work(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = GuestAnswers(task("is_there", NOTES), setting, counting_down(DEADLINE_S))
+    monkeypatch.setattr("dart.environments.osworld.guest.RESPONSE_MOST_BYTES", 20)
+    with pytest.raises(AnswerTooLarge):
+        await answers.answer(LOOK, {})
+    assert answers.lacks == []
 
 
 @pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "a/../../x"])
