@@ -47,8 +47,7 @@ def frame_size(png: bytes, expected: tuple[int, int] | None = None) -> tuple[int
 
 
 def observation_of(png: bytes, instruction: str, frames: FrameWatch) -> Observation:
-    """Check a screenshot, note it in ``frames`` and return it as an observation. Raises CorruptFrame."""
-    frame_size(png)
+    """Note a screenshot, which `frame_size` has checked, in ``frames`` and return it as an observation."""
     frames.saw(png)
     return Observation(screenshot=png, instruction=instruction)
 

@@ -26,7 +26,7 @@ from dart.environments.miniwob.pages import HEIGHT, WIDTH
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
 from dart.environments.screen_io import Breakable, ScreenIO
-from dart.environments.screenshot_checks import FrameWatch, observation_of
+from dart.environments.screenshot_checks import FrameWatch, frame_size, observation_of
 
 MOST_STEPS = 1000
 """Longest simulated episode, in steps."""
@@ -126,7 +126,9 @@ class SimulatedEnvironment(Breakable):
         raise InfrastructureFault(f"{MACHINE} has the injected fault {self._disturbed}")
 
     def _observation(self, episode: _Episode) -> Observation:
-        return observation_of(self._screenshot(episode), INSTRUCTION, episode.frames)
+        png = self._screenshot(episode)
+        frame_size(png)
+        return observation_of(png, INSTRUCTION, episode.frames)
 
     def _screenshot(self, episode: _Episode, mark: int = 0) -> bytes:
         return self.screen_io.filter_screenshot(

@@ -59,7 +59,7 @@ from dart.environments.protocol import (
 )
 from dart.environments.scoring import clamped_score
 from dart.environments.screen_io import Breakable, ScreenIO
-from dart.environments.screenshot_checks import FrameWatch, observation_of, refuse_frozen
+from dart.environments.screenshot_checks import FrameWatch, frame_size, observation_of, refuse_frozen
 
 CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"
 """Program of the default browser: Debian's headless shell. The full browser works, too, but takes three times
@@ -409,6 +409,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
 
     def _observation(self, episode: Episode, screenshot: bytes) -> Observation:
         png = self.screen_io.filter_screenshot(screenshot)
+        frame_size(png)
         return observation_of(png, episode.instruction, episode.frames)
 
     def _is_inside(self, calls: list[Call]) -> bool:
