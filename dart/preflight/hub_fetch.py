@@ -163,5 +163,5 @@ def _told(policy: HubPolicy) -> Iterator[None]:
             error.filename = error.filename or str(policy.folder)  # the error of a write names no file
             raise
         what = f"{policy} cannot be fetched from {where}: {error}"
-        by_hand = f"copy the checkpoint into {policy.folder}"
+        by_hand = "copy the checkpoint into a folder of yours and name that folder in training.policy"
         raise UnavailableError(f"{what}; set {ENDPOINT} to a mirror, or {by_hand}") from error

@@ -153,7 +153,7 @@ def test_what_the_hub_does_not_have_and_a_machine_without_a_network_are_said(
         (
             f"hf://{REPO}@main",
             "http://127.0.0.1:9",
-            "set HF_ENDPOINT to a mirror, or copy the checkpoint into",
+            "or copy the checkpoint into a folder of yours and name that folder in training.policy",
         ),
     ):
         done = fetch(tmp_path, where, address)
