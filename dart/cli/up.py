@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dart.config.cluster import ClusterFile
     from dart.config.config import Config
     from dart.config.hub import HubPolicy
-    from dart.core.run_directory import Holder, RunPaths
+    from dart.core.run_directory import LockHolder, RunPaths
     from dart.inspect.result import TrainResult
     from dart.run.site import RunSite
 
@@ -564,7 +564,7 @@ def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float) -> int 
 # ---- down ----
 
 
-def _end_process(root: Path, found: "Holder", wait_s: float, *, now: bool) -> bool:
+def _end_process(root: Path, found: "LockHolder", wait_s: float, *, now: bool) -> bool:
     """Ask the main process of a run to end, and return whether it ended within `wait_s`.
 
     How it is asked: `dart.run.ending.ask_to_end`. The end is read from a pidfd, because the pid stays in
@@ -591,7 +591,7 @@ def _end_process(root: Path, found: "Holder", wait_s: float, *, now: bool) -> bo
         os.close(fd)
 
 
-def _is_released(root: Path, found: "Holder") -> bool:
+def _is_released(root: Path, found: "LockHolder") -> bool:
     """Wait until a run has released its lock, at most ORPHANS_END_S, and return whether it has."""
     from dart.core.run_directory import ORPHANS_END_S, lock_holder
 

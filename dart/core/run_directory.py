@@ -4,7 +4,7 @@ A run is running as long as the lock on its directory is held; there is no pid f
 lock is an flock, which every process of the run inherits. So it is free when the last of them has ended.
 
     config.toml   the resolved configuration        checkpoints/  one folder per policy version
-    lock          held by a running run: `Holder`   logs/         one file per actor
+    lock          held by a running run; its pid    logs/         one file per actor
     key           32 random bytes, mode 0600        crash/        last output of actors that died
     board         vitals of all actors              report.json   the final table
     control.sock  socket of the control endpoint    session.json  how much of its time is used
@@ -116,7 +116,7 @@ class RunPaths:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """The main process of a run, as it describes itself in the lock of the run directory."""
 
     pid: int
@@ -291,7 +291,7 @@ def _wait_for_lock(fd: int, paths: RunPaths) -> None:
         time.sleep(0.02)
 
 
-def taken(root: Path, found: Holder) -> RunDirectoryError:
+def taken(root: Path, found: LockHolder) -> RunDirectoryError:
     """Return the error for a run directory whose lock another process holds."""
     if found.pid and not found.is_shown_here:
         return RunDirectoryError(
@@ -321,10 +321,10 @@ def _try_lock(fd: int, kind: int) -> bool:
     return True
 
 
-def _recorded(fd: int) -> Holder:
+def _recorded(fd: int) -> LockHolder:
     numbers = [int(word) for word in os.pread(fd, 64, 0).split() if word.isdigit()]
     pid, ticks = [*numbers, 0, 0][:2]
-    return Holder(pid, ticks)
+    return LockHolder(pid, ticks)
 
 
 def holder(root: Path) -> int | None:
@@ -338,7 +338,7 @@ def holder(root: Path) -> int | None:
     return None if found is None else found.pid
 
 
-def lock_holder(root: Path) -> Holder | None:
+def lock_holder(root: Path) -> LockHolder | None:
     """Return the main process of the run in `root`, if the run is running. Raises as `holder` does."""
     paths = RunPaths(root)
     try:

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from dart.cli.exit_codes import ExitCode
 from dart.cli.main import app
 from dart.core import run_directory
-from dart.core.run_directory import Holder
+from dart.core.run_directory import LockHolder
 from tests.recorded_run import record_run
 
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that runs every run, and ends when it is asked to."""
-    monkeypatch.setattr(run_directory, "lock_holder", lambda root: Holder(pid=7, ticks=0))
+    monkeypatch.setattr(run_directory, "lock_holder", lambda root: LockHolder(pid=7, ticks=0))
     monkeypatch.setattr("dart.cli.up._end_process", lambda root, found, wait_s, *, now: wait_s > 1.0)
     monkeypatch.setattr("dart.cli.up._is_released", lambda root, found: True)
 
