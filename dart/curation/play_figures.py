@@ -144,7 +144,8 @@ class _Task:
 class PlayHistory:
     """The history of a run's finished episodes. Add them window by window, in the order of being stored.
 
-    A continued run may have other tasks than before. Tasks that it no longer trains are ignored.
+    A continued run may have other tasks than before. Episodes of tasks that it no longer trains are ignored;
+    their answers count in the windows that hold them.
     """
 
     def __init__(self, success_above: float, trained: Iterable[str]) -> None:
@@ -244,7 +245,7 @@ class PlayHistory:
             yield LearningAlarm.TASK_UNLEARNED, Measured(worst.fall, text)
 
     def _of_groups(self, episodes: Sequence[FinishedEpisode]) -> Iterator[tuple[LearningAlarm, Measured]]:
-        compared = _groups_of(episodes)
+        compared = _groups_of([episode for episode in episodes if episode.task_id in self._trained])
         if len(compared) >= GROUPS_LEAST:
             share = sum(len(set(rewards)) == 1 for rewards in compared) / len(compared)
             text = f"{share:.0%} of {len(compared)} groups have equal rewards"

@@ -12,7 +12,8 @@ opened; it starts from the record.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Protocol, TypeVar
 
 from dart.core.messages import (
@@ -46,8 +47,8 @@ from dart.store.errors import StoreConflict
 T = TypeVar("T")
 
 DECISIONS_MOST = 100
-"""Largest number of decisions in one message, which carries 64 KiB. After a change of the configuration every
-task may need a new decision."""
+"""About the largest number of decisions in one message, which carries 64 KiB. After a change of the
+configuration every task may need a new decision."""
 
 
 class Record(Protocol):
@@ -167,8 +168,8 @@ class CurationService:
             decisions = self.curator.decisions(self._clock())
             if not decisions:
                 return
-            for first in range(0, len(decisions), DECISIONS_MOST):
-                await self._decide(decisions[first : first + DECISIONS_MOST])
+            for part in parts_of(decisions):
+                await self._decide(part)
 
     async def _decide(self, decisions: tuple[TaskDecision, ...]) -> None:
         await self.record.write(RecordDecisions(decisions=decisions))
@@ -298,3 +299,15 @@ class CurationService:
             self.settings, self.record.snapshot(self.settings.kept_rewards), before.serving_version
         )
         self.curator.continue_from(before)
+
+
+def parts_of(decisions: Sequence[TaskDecision]) -> Iterator[tuple[TaskDecision, ...]]:
+    """Cut decisions into parts of about `DECISIONS_MOST`. Decisions about one task stay in one part."""
+    part: list[TaskDecision] = []
+    for _, about_task in groupby(decisions, key=lambda decision: decision.task_id):
+        part += about_task
+        if len(part) >= DECISIONS_MOST:
+            yield tuple(part)
+            part = []
+    if part:
+        yield tuple(part)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from dart.core.utf8 import is_utf8
-from dart.environments.deadlines import LeftS
+from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.faults import EnvironmentFault, EvaluatorFailed
 from dart.environments.osworld.guest import (
     NOT_PERMITTED,
@@ -95,8 +95,8 @@ def _lack_of_step(step: SetupStep, error: EnvironmentFault) -> str:
     """Return what the guest lacked for a step before the evaluation; empty if the policy did not cause the
     error."""
     match step.type, error:
-        case "execute" | "command", ProgramMissing():
-            return "the program"
+        case "execute" | "command", ProgramMissing(program=program) if "/" in program:
+            return "the program"  # one without a path belongs to the machine
         case "execute" | "command", AnswerTooLarge():
             return "an output that is not too large"
         case "execute" | "command", StatusNotOk(response=response):
@@ -146,12 +146,17 @@ class GuestAnswers:
         A failure that the policy may have caused is noted in ``lacks``, and the next step runs."""
         for step in steps:
             try:
-                await take_steps((step,), self._setting, self._left_s)
+                await take_steps((step,), self._setting, self._time_of(step))
             except (StatusNotOk, AnswerTooLarge, ProgramMissing) as error:
                 lack = _lack_of_step(step, error)
                 if not lack:
                     raise
                 self.lacks.append(f"{lack}, for a step {step.type!r}")
+
+    def _time_of(self, step: SetupStep) -> LeftS:
+        """The time that a step before the evaluation may take: all that is left, but half of it for a step
+        that waits for a window, which may never come."""
+        return counting_down(self._left_s() / 2) if step.type == "open" else self._left_s
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Yield name and content of files from this episode's steps or from the task's cache folder.

@@ -36,9 +36,8 @@ DOWNLOAD_MOST_BYTES = 512 * 2**20
 NOT_INSTALLED = "No such file or directory"
 """Part of the guest's error when a program to start is not installed."""
 
-WINDOW_MARGIN_S = 30.0
-"""The guest stops waiting for a window this long before the step's deadline, so that its response arrives
-and an evaluation after the step has time, too."""
+WINDOW_MARGIN_S = 2.0
+"""The guest stops waiting for a window this long before the step's deadline, so that its response arrives."""
 
 LEAST_PATIENCE_S = 1.0
 """The guest waits for a window at least this long."""
@@ -63,6 +62,10 @@ LINK_FROM_NOWHERE = 0x30000000
 
 class ProgramMissing(TaskUnsupported):
     """A program that a task starts is not installed on its machine."""
+
+    def __init__(self, task_id: str, program: str) -> None:
+        super().__init__(task_id, f"the program {program!r} is not installed on its machine")
+        self.program = program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +195,7 @@ def needs_program(setting: Setting, command: str | Sequence[str]) -> Iterator[No
         if NOT_INSTALLED not in str(error):
             raise
         program = (command.split() if isinstance(command, str) else list(command))[:1]
-        why = f"the program {' '.join(program)!r} is not installed on its machine"
-        raise ProgramMissing(setting.task_id, why) from error
+        raise ProgramMissing(setting.task_id, " ".join(program)) from error
 
 
 @_step("open")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 
 from actors.codec import MAX_MESSAGE_BYTES, packed_bytes
 from dart.core.messages import NoWorkYet, RecordDecisions
-from dart.core.records import Batch, RolloutRecord, Snapshot, TaskDecision, TaskStatistics
+from dart.core.records import Batch, DecisionKind, RolloutRecord, Snapshot, TaskDecision, TaskStatistics
 from dart.core.types import FaultKind, RolloutLease, RolloutState
 from dart.curation.quota import fixed_quota
-from dart.curation.service import CurationService, open_service
+from dart.curation.service import DECISIONS_MOST, CurationService, open_service, parts_of
 from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
 from dart.store.store import Store
@@ -175,6 +176,21 @@ def test_a_start_that_decides_about_every_task_sends_no_message_that_is_too_larg
     assert sorted(decision.task_id for decision in record.decisions) == record.tasks
     assert decided == record.decisions
     assert {service.curator.tasks[task].step_cap for task in record.tasks} == {5}
+
+
+def decision(task_id: str, kind: DecisionKind) -> TaskDecision:
+    return TaskDecision(
+        task_id=task_id, kind=kind, before="", after="", reason="", policy_version=0, unix_s=NOW
+    )
+
+
+def test_decisions_about_one_task_are_in_one_message() -> None:
+    every = [decision(f"task-{number // 3}", kind) for number, kind in zip(range(500), cycle(DecisionKind))]
+    parts = list(parts_of(every))
+    assert [decision for part in parts for decision in part] == every
+    assert max(map(len, parts)) < DECISIONS_MOST + 3
+    of_parts = [{decision.task_id for decision in part} for part in parts]
+    assert not any(one & other for one, other in pairwise(of_parts))
 
 
 def ready_batch(service: CurationService, store: Store) -> Batch:

@@ -472,6 +472,15 @@ def write_report_task(tmp_path: Path, step: dict[str, Any]) -> None:
     path.write_text(json.dumps(REPORT | {"evaluator": evaluator}))
 
 
+async def test_a_step_before_the_evaluation_refuses_a_machine_that_lacks_a_program(
+    environment: OSWorldEnvironment, tmp_path: Path
+) -> None:
+    write_report_task(tmp_path, {"type": "execute", "parameters": {"command": ["no-such-program"]}})
+    await reset(environment, "os/report")
+    with pytest.raises(TaskUnsupported, match="program 'no-such-program' is not installed"):
+        await environment.evaluate(deadline_s=DEADLINE_S)
+
+
 @pytest.mark.parametrize(
     "step",
     [
