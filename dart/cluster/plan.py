@@ -243,6 +243,11 @@ def _trainer_problems(control: ClusterNode, where: PlaceSettings, run: Config, g
             f"trainer: training.ranks is {ranks}, and place.trainer.gpus is {gpus}; each rank needs a GPU of "
             "its own"
         )
+    elif gpus == 0 and run.training.device.startswith("cuda"):
+        yield (
+            f"trainer: training.device is {run.training.device!r}, and place.trainer.gpus is 0; set "
+            'training.device = "auto", or give the trainer a GPU'
+        )
     elif gpus > control.gpus:
         yield (
             f"trainer: {ranks} ranks need {gpus} GPUs on the control node {control.name}, which has "

@@ -74,7 +74,7 @@ def intervals(load: Iterable[Event], apart_s: float = 0.0) -> Iterator[Utilisati
     The first interval of an incarnation begins at its start and ends at its first load event.
 
     load      load events in any order
-    apart_s   largest time between two places of a sample of events, or 0 for all events. If an actor was
+    apart_s   usual time between two places of a sample of events, or 0 for all events. If an actor was
               replaced between two places, the time between its last event before and the start of the later
               incarnation counts as busy as the two incarnations were on average
     """

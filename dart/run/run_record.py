@@ -5,6 +5,7 @@ fails before anything in the run directory changes. A resumed run also reports i
 left it.
 """
 
+import math
 import os
 import shutil
 import time
@@ -253,15 +254,17 @@ def _note_lost_screenshots(store: Store, lost: list[Finding], log: Any) -> None:
 
 
 def _note_cut_logs(store: Store, paths: RunPaths) -> None:
-    """Record an event for each copy of a damaged log that no event names.
+    """Record an event for each copy of a damaged log that no event names, or that is newer than its event.
 
-    An earlier start that was refused, or another command that writes the record, may have made the copy.
+    An earlier start that was refused, or another command that writes the record, may have made the copy. If a
+    person has removed the copy of an earlier damage, a later one gets its name.
     """
     if not isinstance(paths.record, Path):
         return
-    named = {event.data["copy"] for event in store.find_events(kinds=(LOG_CUT,))}
+    named = {event.data["copy"]: event.unix_s for event in store.find_events(kinds=(LOG_CUT,))}
     for copy in copies_of_damaged_logs(paths.record):
-        if (name := str(copy.relative_to(paths.root))) not in named:
+        name = str(copy.relative_to(paths.root))
+        if copy.stat().st_mtime > named.get(name, -math.inf):
             store.record_event(LOG_CUT, "store", {"damage": damage_of_log(copy.read_bytes()), "copy": name})
 
 

@@ -7,7 +7,8 @@ damaged file is fetched again.
 
 The store actor uses the cache in message handlers, so no call takes long. A process that finds the lock held
 leaves its blob out of the cache. A removal looks at `LOOKED_AT` files at most. In a larger cache these are
-files of random folders, and the oldest of them go.
+files of random folders, and the oldest of them go. The count of such a cache is not made anew: if a person
+deletes a part of it, what is left is smaller than the bound from then on.
 """
 
 import fcntl

@@ -6,6 +6,7 @@ Every query returns a bounded number of rows: a page, one per bin, or a sample o
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 from dart.core.records import Event, RolloutRecord, Version
 from dart.core.types import SUCCESS_ABOVE, Trajectory
@@ -141,7 +142,8 @@ class EventSample:
 
     events: tuple[Event, ...] = ()
     apart_s: float = 0.0
-    """Largest time between two places of a sample; 0 for all events."""
+    """The usual time between two places of a sample: the median, because the run may have been stopped
+    between two of them; 0 for all events."""
 
 
 class RunBrowser(StoreReader):
@@ -229,7 +231,7 @@ class RunBrowser(StoreReader):
         begins = [events[0].unix_s for events in found if events]
         return EventSample(
             events=tuple(of_id[event_id] for event_id in sorted(of_id)),
-            apart_s=max((after - before for before, after in pairwise(begins)), default=0.0),
+            apart_s=median([after - before for before, after in pairwise(begins)] or [0.0]),
         )
 
     # figures over time

@@ -78,7 +78,7 @@ def utilisation_over_time(
     prefix     prefix of the names of these actors
     activity   field of their load events that has the time spent, such as `busy_s`
     sizes      how many of these actors there were over time
-    apart_s    largest time between two places of a sample of events (`dart.inspect.utilisation.intervals`)
+    apart_s    usual time between two places of a sample of events (`dart.inspect.utilisation.intervals`)
     """
     own = [event for event in load if event.subject.startswith(prefix)]
     until_s = _known_until(own)

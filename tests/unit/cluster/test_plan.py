@@ -184,6 +184,13 @@ def test_a_rank_without_a_gpu_of_its_own_is_refused() -> None:
     assert "training.ranks is 4, and place.trainer.gpus is 2" in said
 
 
+def test_a_trainer_on_cuda_without_a_gpu_is_refused() -> None:
+    on_cuda = run()
+    on_cuda = on_cuda.model_copy(update={"training": on_cuda.training.model_copy(update={"device": "cuda"})})
+    said = refusal([node("a", 8, is_control=True)], place(trainer={"gpus": 0}), on_cuda)
+    assert "training.device is 'cuda', and place.trainer.gpus is 0; set training.device = " in said
+
+
 def test_an_engine_with_fewer_gpus_than_it_is_split_into_is_refused() -> None:
     said = refusal([node("a", 8, is_control=True)], place(rollout={"gpus": 1}), run(width=2))
     assert "tensor_parallel is 2, and place.rollout.gpus is 1" in said

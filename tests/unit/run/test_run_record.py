@@ -502,6 +502,19 @@ def test_a_log_that_is_damaged_at_the_end_of_a_run_is_kept_for_the_next_start(
     assert "transactions from there on" in str(newest_event(paths, "log_cut").data["damage"])
 
 
+def test_a_second_damage_of_the_log_is_recorded_after_the_copy_of_the_first_was_removed(
+    config: Config, paths: RunPaths
+) -> None:
+    for _ in range(2):
+        leave_a_damaged_log(paths, events=10)
+        assert prepare_record(config, paths) == 3
+        copy = paths.root / str(newest_event(paths, "log_cut").data["copy"])
+        copy.unlink()
+
+    with StoreReader(paths.store) as store:
+        assert len(store.find_events(kinds=("log_cut",))) == 2
+
+
 def test_a_damaged_log_is_copied_once(paths: RunPaths) -> None:
     leave_a_damaged_log(paths, events=10)
     for _ in range(2):
