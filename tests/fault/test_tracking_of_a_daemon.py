@@ -28,9 +28,10 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def written(daemon: Daemon) -> int:
-    """The newest version that is noted as written."""
+    """The newest version that is noted as written; 0 before the first."""
     position = daemon.paths.tracking / "position.json"
-    return int(json.loads(position.read_text())["versions"]["tensorboard"]) if position.exists() else 0
+    versions = json.loads(position.read_text())["versions"] if position.exists() else {}
+    return int(versions.get("tensorboard", 0))
 
 
 @pytest.mark.long
