@@ -19,7 +19,7 @@ from dart.config import sections
 from dart.config.alarm_names import LearningAlarm
 from dart.config.bundled import bundled_folder, configuration_file
 from dart.config.environment_kinds import KINDS
-from dart.config.gpus import shared_gpu_problems
+from dart.config.gpus import RUN_ON_GPUS, shared_gpu_problems
 from dart.config.hub import fetched_from, hub_policy, is_address
 from dart.config.injected_faults import InjectedFault
 from dart.config.layers import Layer, file_layer, merge, overrides_layer, to_toml
@@ -264,6 +264,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _provider_problems(config.environments)
     yield from _evaluation_problems(config.environments)
     yield from _size_problems(config)
+    yield from _learner_problems(config)
     yield from shared_gpu_problems(config)
     yield from supervision_problems(config)
     yield from _curation_problems(config.curation)
@@ -341,6 +342,24 @@ def _size_problems(config: Config) -> Iterator[Contradiction]:
     if training.ranks > 1 and training.learner != "grpo":
         problem = f"must be 1 with training.learner = {training.learner!r}, got {training.ranks}"
         yield ("training.ranks",), problem
+
+
+def _learner_problems(config: Config) -> Iterator[Contradiction]:
+    """Yield a problem if the learner cannot use what the engines play, or the engines not what it writes."""
+    engine, learner = config.rollout.engine, config.training.learner
+    keys = ("rollout.engine", "training.learner")
+    if learner == "grpo" and engine not in RUN_ON_GPUS:
+        yield (
+            keys,
+            "must be 'transformers' or 'vllm' with training.learner = 'grpo', which trains a policy with its "
+            f"own answers, got {engine!r}; or set training.learner = 'simulated'",
+        )
+    if learner == "simulated" and engine in RUN_ON_GPUS:
+        yield (
+            keys,
+            "must be 'simulated' or 'oracle' with training.learner = 'simulated', which writes no weights "
+            f"that another engine could load, got {engine!r}; or set training.learner = 'grpo'",
+        )
 
 
 def _latency_problems(config: Config) -> Iterator[Contradiction]:

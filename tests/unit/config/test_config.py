@@ -457,6 +457,29 @@ def test_settings_of_curation_that_do_not_go_together_are_refused(
     assert any(key in problem and text in problem for problem in problems), problems
 
 
+@pytest.mark.parametrize(
+    ("learner", "engine", "fitting"),
+    [
+        ("simulated", "transformers", "'simulated' or 'oracle'"),
+        ("simulated", "vllm", "'simulated' or 'oracle'"),
+        ("grpo", "simulated", "'transformers' or 'vllm'"),
+        ("grpo", "oracle", "'transformers' or 'vllm'"),
+    ],
+)
+def test_a_learner_that_cannot_train_with_its_engines_is_refused(
+    learner: str, engine: str, fitting: str
+) -> None:
+    (problem,) = problems_of(None, f"rollout.engine={engine}", f"training.learner={learner}")
+
+    assert problem.startswith(f"--set: rollout.engine must be {fitting} with training.learner = {learner!r}")
+    assert f"got {engine!r}" in problem
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm", "simulated", "oracle"])
+def test_a_run_that_trains_nothing_can_have_any_engine(engine: str) -> None:
+    load_config(None, [f"rollout.engine={engine}", "training.learner=none"])
+
+
 def test_lengths_and_leases_that_are_just_enough_are_accepted() -> None:
     load_config(None, ["rollout.engine=vllm", "rollout.vllm.max_tokens=501", "curation.lease_s=20.1"])
     load_config(None, ["training.update_deadline_s=479.0"])

@@ -179,7 +179,7 @@ def test_a_run_that_names_no_gpu_or_uses_none_misses_none() -> None:
     assert absent(config(count=1, engines_on=(0,), engine="simulated")) == ""
     on_processor = load_config(None, ["training.gpus=[3]", "training.device=cpu"])
     assert absent(on_processor) == ""
-    assert absent(load_config(None, ["training.gpus=[3]", "training.learner=simulated"])) == ""
+    assert absent(load_config(None, ["training.gpus=[3]", "training.learner=none"])) == ""
 
 
 def test_a_uuid_is_compared_with_uuids_only() -> None:

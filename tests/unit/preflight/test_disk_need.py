@@ -51,9 +51,9 @@ def test_a_node_with_engines_keeps_two_versions_and_of_adapters_the_base_policy_
 
 
 def test_a_learner_that_trains_nothing_writes_nothing_large(tmp_path: Path) -> None:
-    simulated = "training.learner=simulated"
-    assert size_with(simulated) == 0
-    assert disk_need(load_config(None, [simulated]), tmp_path) is None
+    simulated = ("rollout.engine=simulated", "training.learner=simulated")
+    assert size_with(*simulated) == 0
+    assert disk_need(load_config(None, simulated), tmp_path) is None
 
 
 def test_a_policy_that_is_not_there_yet_has_no_estimate(tmp_path: Path) -> None:

@@ -213,7 +213,8 @@ def test_an_engine_that_is_not_installed_is_missed_only_where_it_is_chosen(
 def test_a_prompt_that_cannot_be_read_is_missed_where_an_engine_would_read_it(
     engine: str, is_read: bool
 ) -> None:
-    found = list(unreadable_prompt(config_with("context.prompt=uitars-15", f"rollout.engine={engine}")))
+    chosen = ("context.prompt=uitars-15", f"rollout.engine={engine}", "training.learner=none")
+    found = list(unreadable_prompt(config_with(*chosen)))
 
     assert len(found) == is_read
     for message in found:

@@ -109,7 +109,9 @@ def test_what_is_preloaded_may_be_forked_afterwards(model_type: str, tmp_path: P
 
 
 def test_engines_that_only_wait_bring_no_heavy_library() -> None:
-    modules = preloaded(load_config(None, ["rollout.engine=simulated"]))["rollout_pool"]
+    modules = preloaded(load_config(None, ["rollout.engine=simulated", "training.learner=simulated"]))[
+        "rollout_pool"
+    ]
 
     code = f"import sys, {', '.join(sorted(modules))}; assert not {HEAVY} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
