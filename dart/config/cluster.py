@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from dart.config.bundled import configuration_file
-from dart.config.config import Config, ConfigError, Contradiction, is_cluster_table, resolve
+from dart.config.config import Config, ConfigError, Contradiction, home_problems, is_cluster_table, resolve
 from dart.config.layers import Layer, file_layer, merge
 from dart.config.problems import (
     Problem,
@@ -203,6 +203,7 @@ def _checked(layer: Layer) -> tuple[ClusterConfig, list[Problem]]:
 def _contradictions(cluster: ClusterConfig) -> Iterator[Contradiction]:
     if not cluster.run:
         yield ("run",), "is missing: name a run file, or a bundled configuration such as 'laptop'"
+    yield from home_problems(cluster)
     yield from _record_problems(cluster.record)
     yield from _blobs_problems(cluster.blobs)
     yield from _engine_problems(cluster.engine)

@@ -47,6 +47,9 @@ from dart.core.types import ACTORS_MOST
 
 UNKNOWN_TASKS_SHOWN = 5
 
+PATHS_AS_TEXT = ("environments.executable", "context.prompt", "grounding.base")
+"""Keys whose text is a path. It may be empty, which a path may not."""
+
 REVERT_FIELDS = ("address", "host", "port", "snapshot")
 SERVER_FIELDS = ("port",)
 """Placeholders that the command `environments.osworld.local.server` may contain; `REVERT_FIELDS` are those of
@@ -255,6 +258,7 @@ Contradiction = tuple[tuple[str, ...], str]
 
 def contradictions(config: Config) -> Iterator[Contradiction]:
     """Yield a problem for each combination of values that are valid alone but not together."""
+    yield from home_problems(config)
     yield from _record_problems(config.run)
     yield from _blobs_problems(config.run)
     yield from _policy_problems(config)
@@ -276,6 +280,22 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _exploration_problems(config)
     yield from _data_set_problems(config)
     yield from _alarm_problems(config.alarms)
+
+
+def home_problems(table: Section) -> Iterator[Contradiction]:
+    """Yield a problem for each path of a run file or a cluster file that begins with `~`.
+
+    Only a shell replaces this by a home folder. A run directory of this name would be made in the working
+    directory.
+    """
+    for key, value in dotted(table.model_dump()):
+        for place in value if isinstance(value, tuple) else (value,):
+            if (isinstance(place, Path) or key in PATHS_AS_TEXT) and str(place).startswith("~"):
+                got = shortened(repr(str(place)))
+                yield (
+                    (key,),
+                    f"is wrong: ~ is not replaced by a home folder here; write the whole path, got {got}",
+                )
 
 
 def _alarm_problems(alarms: sections.AlarmsSettings) -> Iterator[Contradiction]:

@@ -126,6 +126,11 @@ def test_a_cluster_starts_in_one_way(tmp_path: Path) -> None:
     assert found == "engine.ssh and engine.address are both given; give only one of them"
 
 
+def test_a_folder_of_the_nodes_in_a_home_folder_is_refused(tmp_path: Path) -> None:
+    (found,) = problems_of(written(tmp_path, f"{WHOLE}node_dir = '~/dartrl'\n"))
+    assert found.startswith("engine.node_dir is wrong: ~ is not replaced by a home folder here")
+
+
 def test_a_machine_is_named_once(tmp_path: Path) -> None:
     (found,) = problems_of(written(tmp_path, WHOLE.replace("address =", 'ssh = ["a", "b", "a"] #')))
     assert found == "engine.ssh names 'a' 2 times; name each machine once"

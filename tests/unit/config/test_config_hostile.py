@@ -91,6 +91,24 @@ def test_text_that_is_not_utf_8_is_refused_whatever_key_it_is_for(override: str)
         load_config(None, [override])
 
 
+@pytest.mark.parametrize(
+    "key", ["run.dir", "training.policy", "environments.osworld.cache", "context.prompt", "grounding.base"]
+)
+@pytest.mark.parametrize("place", ["~", "~/x", "~somebody/x"])
+def test_a_path_in_a_home_folder_that_no_shell_has_replaced_is_refused(key: str, place: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load_config(None, [f"{key}={place}"])
+    assert f"{key} is wrong: ~ is not replaced by a home folder here; write the whole path" in str(
+        refusal.value
+    )
+    load_config(None, [f"{key}=a{place}"])
+
+
+def test_each_of_several_paths_in_a_home_folder_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"folders is wrong: ~ is not replaced .* got '~/b'"):
+        load_config(None, ["curation.experience_pool.folders=['a', '~/b']"])
+
+
 def test_a_policy_below_a_folder_that_is_not_utf_8_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
