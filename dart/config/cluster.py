@@ -173,6 +173,13 @@ def load_cluster(given: Path, overrides: Sequence[str] = ()) -> ClusterFile:
     changes = Layer(f"{given} [set]", cluster.set)
     places = Layer(str(given), {"run": {"record": cluster.record, "blobs": cluster.blobs}})
     run, _ = resolve(run_file, overrides, above_file=(changes, places))
+    given_again = [
+        Problem("--set", f"run.{key}", f"cannot be set for a cluster; change `{key}` in {given}")
+        for key in ("record", "blobs")
+        if getattr(run.run, key) != getattr(cluster, key)
+    ]
+    if given_again:
+        raise ConfigError(given_again)
     return ClusterFile(given, cluster, run)
 
 

@@ -68,6 +68,28 @@ def test_the_cluster_file_changes_the_run_and_set_changes_both(tmp_path: Path) -
     assert (run.environments.count, run.run.seed, run.training.updates) == (5, 4, 3)
 
 
+@pytest.mark.parametrize("value", ["", "postgresql://me@other.example/runs"])
+def test_the_record_of_a_cluster_is_changed_in_its_file_only(tmp_path: Path, value: str) -> None:
+    path = written(tmp_path, WHOLE)
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(path, [f"run.record={value}"])
+    assert str(caught.value) == f"--set: run.record cannot be set for a cluster; change `record` in {path}"
+
+
+@pytest.mark.parametrize("value", ["", "s3://other/prefix"])
+def test_the_blobs_of_a_cluster_are_changed_in_its_file_only(tmp_path: Path, value: str) -> None:
+    path = written(tmp_path, WHOLE)
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(path, [f"run.blobs={value}"])
+    assert str(caught.value) == f"--set: run.blobs cannot be set for a cluster; change `blobs` in {path}"
+
+
+def test_the_record_and_the_blobs_of_a_cluster_may_be_given_again(tmp_path: Path) -> None:
+    again = ["run.record=postgresql://me@db.example/runs", "run.blobs=s3://bucket/prefix"]
+    path = written(tmp_path, WHOLE)
+    assert load_cluster(path, again) == load_cluster(path)
+
+
 def test_a_wrong_change_of_the_run_is_refused_with_where_it_stands(tmp_path: Path) -> None:
     path = written(tmp_path, f"{WHOLE}[set.rollout]\ncont = 5\n")
     with pytest.raises(ConfigError, match=r"cluster.toml \[set\]: rollout.cont is not a key; did you"):
