@@ -7,6 +7,7 @@ does not set it, so a restarted actor sees all GPUs and selects its own again.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,14 +35,21 @@ def gpus_here(environment: Mapping[str, str] | None = None, devices: Path = Path
     """Return the names of the GPUs that this process may use.
 
     These are the GPUs in CUDA_VISIBLE_DEVICES (none if it is empty); if that variable is not set, the numbers
-    from 0 of as many GPUs as the folder `devices` has. CUDA numbers GPUs without gaps: in a container that
+    from 0 of as many GPUs as the folder `devices` has. As for CUDA, the list ends before the first entry that
+    names no GPU: `-1` and Slurm's `NoDevFiles` hide all. CUDA numbers GPUs without gaps: in a container that
     was given only /dev/nvidia3, this GPU has the number 0.
     """
     visible = (os.environ if environment is None else environment).get(VISIBLE)
     if visible is not None:
-        return tuple(gpu.strip() for gpu in visible.split(",") if gpu.strip())
+        listed = (gpu.strip() for gpu in visible.split(",") if gpu.strip())
+        return tuple(takewhile(_names_gpu, listed))
     found = [path for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()]
     return tuple(map(str, range(len(found))))
+
+
+def _names_gpu(entry: str) -> bool:
+    """Whether an entry of CUDA_VISIBLE_DEVICES has the form of a number or of a UUID."""
+    return entry.isdecimal() or entry.startswith(("GPU-", "MIG-"))
 
 
 def assign_gpus(config: "Config", here: Sequence[str]) -> GpuAssignment:
@@ -171,7 +179,9 @@ def _described(here: Sequence[str]) -> str:
     visible = os.environ.get(VISIBLE)
     if visible is None:
         return _listed(here) if here else "none (there is no device /dev/nvidia*)"
-    return f"{_listed(here)} ({VISIBLE}={visible})" if here else f"none ({VISIBLE} is empty)"
+    if not visible:
+        return f"none ({VISIBLE} is empty)"
+    return f"{_listed(here) if here else 'none'} ({VISIBLE}={visible})"
 
 
 def _users(assignment: GpuAssignment) -> dict[str, list[str]]:

@@ -134,6 +134,22 @@ def test_what_the_process_was_told_counts_before_what_the_machine_has(tmp_path: 
     assert gpus_here({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
 
 
+@pytest.mark.parametrize(
+    ("visible", "here"),
+    [
+        ("-1", ()),
+        ("0,-1,1", ("0",)),
+        ("NoDevFiles", ()),
+        ("GPU-ab,1", ("GPU-ab", "1")),
+        ("MIG-ab", ("MIG-ab",)),
+    ],
+)
+def test_the_list_of_gpus_ends_before_the_first_entry_that_names_none(
+    visible: str, here: tuple[str, ...]
+) -> None:
+    assert gpus_here({"CUDA_VISIBLE_DEVICES": visible}) == here
+
+
 def test_a_container_that_was_given_the_fourth_gpu_has_number_0(tmp_path: Path) -> None:
     (tmp_path / "nvidia3").touch()
     assert gpus_here({}, tmp_path) == ("0",)
@@ -160,7 +176,12 @@ def test_each_named_gpu_that_is_not_here_is_reported_with_its_key(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("visible", "reason"), [("", "CUDA_VISIBLE_DEVICES is empty"), (None, "there is no device /dev/")]
+    ("visible", "reason"),
+    [
+        ("", "CUDA_VISIBLE_DEVICES is empty"),
+        ("-1", "CUDA_VISIBLE_DEVICES=-1"),
+        (None, "there is no device /dev/"),
+    ],
 )
 def test_where_there_is_no_gpu_every_named_one_is_absent(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, reason: str
