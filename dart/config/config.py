@@ -424,6 +424,28 @@ def _time_problems(config: Config) -> Iterator[Contradiction]:
             f"({longest_s:g} s), because the trainer holds a batch until its checkpoint is written, got "
             f"{curation.batch_lease_s:g}",
         )
+    if KINDS[config.environments.kind].is_page:
+        yield from _exploration_time_problems(config)
+
+
+def _exploration_time_problems(config: Config) -> Iterator[Contradiction]:
+    """Yield a problem if the lease of a screen may end before its explorer can report a reset or an action.
+
+    After each of them the explorer takes two screenshots.
+    """
+    environments, exploration = config.environments, config.exploration
+    act_s = max(environments.reset_deadline_s, environments.step_deadline_s)
+    report_s = act_s + 2 * environments.observe_deadline_s + exploration.settle_s
+    if exploration.lease_s <= report_s:
+        yield (
+            (
+                *("exploration.lease_s", "exploration.settle_s", "environments.reset_deadline_s"),
+                *("environments.step_deadline_s", "environments.observe_deadline_s"),
+            ),
+            f"must be longer than the {report_s:g} s that a reset or an action and two screenshots after it "
+            "may take (environments.reset_deadline_s or step_deadline_s, observe_deadline_s, "
+            f"exploration.settle_s), got {exploration.lease_s:g}",
+        )
 
 
 def _answer_problems(config: Config) -> Iterator[Contradiction]:

@@ -782,7 +782,8 @@ class ExplorationSettings(Section):
     max_depth: Many = 8
     """No action is tried on screens that are this many actions or more away from the start screen."""
     lease_s: Seconds = 120.0
-    """Time for which an explorer may hold a screen without a report; then another explorer may get it."""
+    """Time for which an explorer may hold a screen without a report; then another explorer may get it. It
+    must be longer than a reset or an action may take, with the two screenshots after it."""
     lease_actions: Many = 25
     """Number of actions, besides the way to its screen, after which an explorer gives the screen back, so
     that its environment can do other work."""
