@@ -213,6 +213,7 @@ RULES: Mapping[str, str] = {
     "tuple_type": "must be a list",
     "path_type": "must be a path",
     "model_type": "must be a section (a TOML table)",
+    "string_pattern_mismatch": "must match {pattern}",
     "unfit_text": "is wrong: {why}",
     "finite_number": "must be a finite number",
     "greater_than": "must be greater than {gt:g}",

@@ -660,9 +660,10 @@ class TrainingSettings(Section):
     gpus: Annotated[tuple[int | str, ...], Field(strict=False)] = ()
     """GPUs of the ranks, one for each. Empty: the last GPUs that no engine has, or any GPUs if the engines
     have all of them."""
-    device: str = "auto"
-    """Torch device on which a vision-language policy is trained; auto: the GPU if there is one. With several
-    ranks each has a GPU of its own, or all are on the CPU (cpu)."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = "auto"
+    """Torch device on which a vision-language policy is trained: cpu, cuda or cuda:N; auto: the GPU if there
+    is one. N counts the GPUs of the trainer from 0; training.gpus chooses them. With several ranks each has a
+    GPU of its own, or all are on the CPU (cpu)."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision in which a vision-language policy is computed. If there are several ranks, they gather
     weights in this precision and sum gradients in float32."""

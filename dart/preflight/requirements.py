@@ -17,7 +17,7 @@ from typing import Any
 
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
-from dart.config.gpus import RUN_ON_GPUS, absent_gpu_problems, gpus_here, shared_gpu_problems
+from dart.config.gpus import RUN_ON_GPUS, absent_gpu_problems, gpus_here, gpus_of_trainer, shared_gpu_problems
 from dart.config.hub import NOTE, fetched_from
 from dart.config.published import reads_policy
 from dart.config.sections import OSWorldSettings
@@ -280,6 +280,18 @@ def shared_gpus(config: Config) -> Iterator[str]:
         yield f"{keys[0]} {text}"
 
 
+def missing_gpu_of_trainer(config: Config) -> Iterator[str]:
+    """Yield a message if `training.device` wants a GPU for a vision-language policy, and none is here."""
+    device = config.training.device
+    if not device.startswith("cuda") or not gpus_of_trainer(config) or gpus_here():
+        return
+    if not is_small_policy(config.training.policy):
+        yield (
+            f"training.device is {device!r}, and this process can use no GPU: set training.device = 'auto', "
+            "or start the run where there is one"
+        )
+
+
 def policy_without_hints(config: Config) -> Iterator[str]:
     """Yield a message if self-rolled demonstrations are enabled, but the small policy takes no hint."""
     pool = config.curation.experience_pool
@@ -323,6 +335,7 @@ CHECKS: tuple[Check, ...] = (
     missing_trackers,
     absent_gpus,
     shared_gpus,
+    missing_gpu_of_trainer,
 )
 """The checks of everything that a run needs on this machine."""
 

@@ -155,6 +155,18 @@ def test_a_wrong_value_says_what_would_be_right(override: str, rule: str) -> Non
     assert f" {rule}, got " in problem
 
 
+@pytest.mark.parametrize("device", ["gpu", "GPU", "cuda:", "cuda:x", "cpu ", "cpu:0", "", "auto\\n"])
+def test_a_device_that_torch_cannot_train_on_is_refused_with_its_key(device: str) -> None:
+    (problem,) = problems_of(None, f'training.device="{device}"')
+
+    assert problem.startswith("--set: training.device must match ^(auto|cpu|cuda(:[0-9]+)?)$, got '")
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1"])
+def test_a_device_is_chosen_by_torchs_name_or_automatically(device: str) -> None:
+    assert load_config(None, [f"training.device='{device}'"]).training.device == device
+
+
 @pytest.mark.parametrize("override", ["", "=3", "training.=3", "training.lr"])
 def test_an_override_without_key_or_value_is_refused(override: str) -> None:
     assert problems_of(None, override) == [f"--set: expected section.key=value, got {override!r}"]

@@ -15,6 +15,7 @@ from dart.preflight import requirements
 from dart.preflight.requirements import (
     damage_of,
     missing_browser,
+    missing_gpu_of_trainer,
     missing_packages,
     missing_policy,
     not_for_vllm,
@@ -291,6 +292,23 @@ def test_desktops_need_their_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         "Xvfb (Debian package xvfb): install them through apt and pip, or run `make desktop` in a clone"
         in message
     )
+
+
+def test_a_trainer_that_needs_a_gpu_misses_it_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl"}')
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    large = (f"training.policy={tmp_path}", "training.device='cuda'")
+    (said,) = missing_gpu_of_trainer(config_with(*large))
+    assert said.startswith(
+        "training.device is 'cuda', and this process can use no GPU: set training.device ="
+    )
+    assert not list(missing_gpu_of_trainer(config_with(*large, "training.learner=none")))
+    assert not list(missing_gpu_of_trainer(config_with(large[0])))
+    assert not list(missing_gpu_of_trainer(config_with(large[1]))), "the small policy is always on the CPU"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert not list(missing_gpu_of_trainer(config_with(*large)))
 
 
 def test_the_small_policy_is_refused_on_vllm_with_the_remedy() -> None:
