@@ -1018,7 +1018,8 @@ class RetirementSettings(Section):
     max_age_s: Annotated[float, Field(ge=0, le=MOST)] = 0.0
     """Age at which a child is replaced; 0 for never."""
     max_uses: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """Number of uses (episodes of an environment) after which a child is replaced; 0 for never."""
+    """Number of uses (episodes of an environment, leases of an explorer) after which a child is replaced; 0
+    for never. Other actors count no uses and cannot have it."""
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Largest share by which a child's max_age_s is randomly lengthened or shortened, so that the children of
     a pool are not all replaced at once."""

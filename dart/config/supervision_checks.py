@@ -22,6 +22,9 @@ SPARELESS = ("environment_pool", "explorer_pool")
 """Pools whose children have what two processes of one name cannot share: the scratch folder, with the profile
 of the browser, and the machine that an environment plays on."""
 
+COUNTING = ("environment_pool", "explorer_pool")
+"""Pools whose children count their uses, for `retirement.max_uses`."""
+
 
 def supervision_problems(config: "Config") -> "Iterator[Contradiction]":
     """Yield a problem for each value of `[supervision]` that is wrong or has no effect."""
@@ -32,6 +35,8 @@ def supervision_problems(config: "Config") -> "Iterator[Contradiction]":
         yield from _child_problems(f"supervision.{name}", child)
         if name in SPARELESS and child.retirement.warm_spare:
             yield _spare_problem(f"supervision.{name}")
+        if name not in COUNTING and child.retirement.max_uses:
+            yield _uses_problem(f"supervision.{name}")
         yield from _restart_problems(f"supervision.{name}", child, getattr(default, name))
         if name not in POOLS.values():
             yield from _single_problems(name, child, getattr(default, name))
@@ -59,6 +64,13 @@ def _spare_problem(key: str) -> "Contradiction":
         (f"{key}.retirement.warm_spare",),
         "must be false: the replacement would take the scratch folder and the machine of the environment "
         "that still plays, and its episode would be lost",
+    )
+
+
+def _uses_problem(key: str) -> "Contradiction":
+    return (
+        (f"{key}.retirement.max_uses",),
+        "has no effect: only environments and explorers count their uses; set retirement.max_age_s",
     )
 
 
@@ -127,6 +139,8 @@ def _children_problems(config: "Config") -> "Iterator[Contradiction]":
         name, spare = pool_name(child_id), child.retirement.warm_spare
         if name in SPARELESS and spare and not pool.retirement.warm_spare:
             yield _spare_problem(key)
+        if name not in COUNTING and child.retirement.max_uses and not pool.retirement.max_uses:
+            yield _uses_problem(key)
         yield from _pool_limits_of_child(key, name, different)
 
 

@@ -395,6 +395,17 @@ def test_one_child_of_a_pool_can_differ_from_the_others() -> None:
             "supervision.children.env-001.retirement.warm_spare=true",
             "supervision.children.env-001.retirement.warm_spare must be false",
         ),
+        *(
+            (
+                f"supervision.{child}.retirement.max_uses=100",
+                f"supervision.{child}.retirement.max_uses has no effect: only environments and explorers "
+                "count their uses; set retirement.max_age_s",
+            )
+            for child in (
+                *("store", "curator", "rollout_pool", "weight_sync", "exploration", "trainer"),
+                "children.rollout-0",
+            )
+        ),
     ],
 )
 def test_what_is_said_of_one_child_is_checked_like_the_rest(override: str, problem: str) -> None:
@@ -408,6 +419,7 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
         "supervision.environment_pool.budgets.hang.max_restarts=2",
         "supervision.environment_pool.budgets.hang.max_seconds=60.0",
         "supervision.children.env-001.retirement.max_uses=50",
+        "supervision.explorer_pool.retirement.max_uses=50",
         "supervision.children.rollout-0.retirement.warm_spare=true",
     ]
     supervision = load_config(None, overrides).supervision
