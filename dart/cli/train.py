@@ -73,6 +73,7 @@ def _train(config: "Config", *, resume: bool) -> None:
     fetch_if_allowed(config, say)
     require_installation(config)
     say_left_out(config)
+    from dart.inspect.result import why_nothing_was_trained
     from dart.run import app
     from dart.run.listener import ConsoleListener
 
@@ -82,6 +83,8 @@ def _train(config: "Config", *, resume: bool) -> None:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is not None:
         end(f"ended by signal {result.stopped_by}; go on with --resume", code_of_signal(result.stopped_by))
+    if config.training.learner != "none" and (why := why_nothing_was_trained(result.snapshot)):
+        say(why, err=True)
 
 
 def pretrain(

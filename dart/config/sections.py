@@ -84,7 +84,8 @@ class RunSettings(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of every random choice of the run; scheduling and timing stay random."""
     minutes: Annotated[float, Field(ge=0, le=10**7)] = 20.0
-    """Time budget of the whole run in minutes of wall-clock time, evaluations included; 0: no limit."""
+    """Time budget of the whole run in minutes of wall-clock time, evaluations included; 0: no limit. No
+    update begins after it, but an evaluation is always played to its end."""
 
 
 class TasksSettings(Section):

@@ -178,3 +178,14 @@ def why_nothing_was_played(snapshot: RunSnapshot, scores: report.RunReport, path
         "no episode was played: the time of the run was over before its first episode ended; "
         "give the run more time with --set run.minutes=N"
     )
+
+
+def why_nothing_was_trained(snapshot: RunSnapshot) -> str:
+    """Explain why a run with a time limit made no update, with the remedy; empty if it made one."""
+    if snapshot.updates or not snapshot.budget_s:
+        return ""
+    return (
+        f"no update was made: run.minutes = {snapshot.budget_s / 60:g} was used up before the first one, by "
+        "evaluations or by episodes; give the run more with --set run.minutes=N, or evaluate less "
+        "(evaluation.before, evaluation.after, evaluation.seeds_per_task)"
+    )

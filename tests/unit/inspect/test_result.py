@@ -11,6 +11,7 @@ from dart.inspect.result import (
     curation_lines,
     staleness_of,
     success_lines,
+    why_nothing_was_trained,
 )
 from dart.inspect.snapshot import RunSnapshot
 from dart.inspect.success_windows import SuccessWindow
@@ -70,6 +71,15 @@ def test_the_end_of_a_run_says_how_success_rose_while_it_trained() -> None:
         "success: while training (sampled) 0–2 min 75 %"
     ]
     assert success_lines(RESULT) == []
+
+
+def test_a_run_whose_time_ended_before_its_first_update_says_so_with_the_remedy() -> None:
+    over = replace(SNAPSHOT, budget_s=60.0)
+
+    assert why_nothing_was_trained(over).startswith("no update was made: run.minutes = 1 was used up")
+    assert "--set run.minutes=N" in why_nothing_was_trained(over)
+    assert why_nothing_was_trained(replace(over, updates=1)) == ""
+    assert why_nothing_was_trained(SNAPSHOT) == "", "this run has no time limit"
 
 
 def test_the_books_say_whether_the_data_is_sound() -> None:
