@@ -424,7 +424,8 @@ def _time_problems(config: Config) -> Iterator[Contradiction]:
             f"({longest_s:g} s), because the trainer holds a batch until its checkpoint is written, got "
             f"{curation.batch_lease_s:g}",
         )
-    if KINDS[config.environments.kind].is_page:
+    explores = config.exploration.enabled or config.exploration.tasks
+    if explores and KINDS[config.environments.kind].is_page:
         yield from _exploration_time_problems(config)
 
 

@@ -467,11 +467,15 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
             "longer than training.update_deadline_s and training.checkpoint_deadline_s together (600 s)",
         ),
         (
-            ["exploration.lease_s=10", "exploration.settle_s=60"],
+            ["exploration.enabled=true", "exploration.lease_s=10", "exploration.settle_s=60"],
             "exploration.lease_s",
             "must be longer than the 100 s that a reset or an action and two screenshots after it may take",
         ),
-        (["environments.step_deadline_s=100"], "exploration.lease_s", "longer than the 120.1 s"),
+        (
+            ["exploration.tasks=['miniwob/click-tab']", "environments.step_deadline_s=100"],
+            "exploration.lease_s",
+            "longer than the 120.1 s",
+        ),
         (
             ["rollout.engine=vllm", "rollout.vllm.max_tokens=500"],
             "rollout.vllm.max_tokens",
@@ -513,10 +517,8 @@ def test_a_run_that_trains_nothing_can_have_any_engine(engine: str) -> None:
 def test_lengths_and_leases_that_are_just_enough_are_accepted() -> None:
     load_config(None, ["rollout.engine=vllm", "rollout.vllm.max_tokens=501", "curation.lease_s=20.1"])
     load_config(None, ["training.update_deadline_s=479.0"])
-    load_config(None, ["exploration.lease_s=40.2"])
-    load_config(
-        None, ["exploration.lease_s=1", "environments.kind=desktop", "tasks.train=['desktop/editor-write']"]
-    )
+    load_config(None, ["exploration.enabled=true", "exploration.lease_s=40.2"])
+    load_config(None, ["environments.step_deadline_s=100"])
     load_config(None, ["rollout.vllm.max_tokens=500"])
     load_config(None, ["training.update_deadline_s=480.0", "training.learner=none"])
 
