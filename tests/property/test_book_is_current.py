@@ -148,9 +148,9 @@ class Run:
         assert book.batch(self.now_unix_s) == fresh.batch(self.now_unix_s)
         assert book.batch(self.now_unix_s) == plain_batch(self.settings, snapshot, self.now_unix_s)
         assert book.overdue(self.now_unix_s) == fresh.overdue(self.now_unix_s)
-        asked = book.work_for("somebody", self.now_unix_s)
+        asked = book.work_for("without-a-lease", self.now_unix_s)
         if not may_restart_change_the_turn(self.settings):
-            assert asked == fresh.work_for("somebody", self.now_unix_s)
+            assert asked == fresh.work_for("without-a-lease", self.now_unix_s)
         check_work(asked, snapshot, self.settings)
         for known in snapshot.tasks:
             task, read = book.tasks[known.task_id], fresh.tasks[known.task_id]

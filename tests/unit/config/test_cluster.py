@@ -68,20 +68,22 @@ def test_the_cluster_file_changes_the_run_and_set_changes_both(tmp_path: Path) -
     assert (run.environments.count, run.run.seed, run.training.updates) == (5, 4, 3)
 
 
-@pytest.mark.parametrize("value", ["", "postgresql://me@other.example/runs"])
-def test_the_record_of_a_cluster_is_changed_in_its_file_only(tmp_path: Path, value: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("record", ""),
+        ("record", "postgresql://me@other.example/runs"),
+        ("blobs", ""),
+        ("blobs", "s3://other/prefix"),
+    ],
+)
+def test_the_record_and_the_blobs_of_a_cluster_are_changed_in_its_file_only(
+    tmp_path: Path, key: str, value: str
+) -> None:
     path = written(tmp_path, WHOLE)
     with pytest.raises(ConfigError) as caught:
-        load_cluster(path, [f"run.record={value}"])
-    assert str(caught.value) == f"--set: run.record cannot be set for a cluster; change `record` in {path}"
-
-
-@pytest.mark.parametrize("value", ["", "s3://other/prefix"])
-def test_the_blobs_of_a_cluster_are_changed_in_its_file_only(tmp_path: Path, value: str) -> None:
-    path = written(tmp_path, WHOLE)
-    with pytest.raises(ConfigError) as caught:
-        load_cluster(path, [f"run.blobs={value}"])
-    assert str(caught.value) == f"--set: run.blobs cannot be set for a cluster; change `blobs` in {path}"
+        load_cluster(path, [f"run.{key}={value}"])
+    assert str(caught.value) == f"--set: run.{key} cannot be set for a cluster; change `{key}` in {path}"
 
 
 def test_the_record_and_the_blobs_of_a_cluster_may_be_given_again(tmp_path: Path) -> None:
