@@ -222,6 +222,7 @@ class SupervisorCore:
 
         A second try would fail the same way, so none is made and no budget is spent (OTP).
         """
+        child.is_forgotten = self._forgets(child)
         why = f"child {child.spec.id!r} failed to start: {ended.reason}"
         return [Report("start_error", ended.reason, child.spec.id), *self._stop_all(why, normal=False)]
 

@@ -131,6 +131,14 @@ def test_a_first_start_that_fails_brings_the_others_down_in_reverse_and_ends_abn
     assert [report.context for report in tree.reports] == ["start_error"]
 
 
+def test_a_temporary_child_that_fails_to_start_is_no_child_while_the_others_go_down() -> None:
+    tree = Tree("a", child("c", restart=Restart.TEMPORARY))
+    tree.tick()
+    tree.ready("a")
+    assert tree.exit("c", reason="no disk") == ["stop a"]
+    assert list(tree.core.children) == ["a"]
+
+
 def test_in_a_pool_a_first_start_that_fails_is_a_failure_like_any_other() -> None:
     tree = Tree("a", "b", ordered=False)
     tree.tick()
