@@ -229,17 +229,20 @@ class Actor:
         """Run a coroutine while the actor takes mail. An error that it does not catch crashes the actor."""
         settle(coroutine)
 
-    def in_thread(self, work: Callable[[], T], *, name: str, deadline_s: float) -> Future[T]:
+    def in_thread(
+        self, work: Callable[[], T], *, name: str, deadline_s: float, setting: str = ""
+    ) -> Future[T]:
         """Run blocking work in a thread; await the future for its result.
 
         name         names the work on the board and in errors
         deadline_s   seconds after which unfinished work crashes the actor with WorkOverdue
+        setting      the setting that holds the deadline, which the error then names; empty: none
 
         An error of the work is raised where the future is awaited; if it is not awaited, the actor crashes.
         Raises ActorError when the deadline is negative, not a number or over `actors.timers.LONGEST_S`.
         """
         self.__check_seconds(f"in_thread(deadline_s) of {name!r}", deadline_s)
-        return self.__work.in_thread(work, name, deadline_s)
+        return self.__work.in_thread(work, name, deadline_s, setting)
 
     def in_loop(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on this actor's asyncio loop, without a deadline; await the future for its result.

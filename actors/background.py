@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from actors.board import Board
 from actors.clock import Clock
@@ -27,6 +27,21 @@ T = TypeVar("T")
 LOOK_EVERY_S = 1.0
 """How often an actor with work in a thread looks whether it was suspended. A suspension that is too short to
 be noticed (`actors.lateness`) costs the work its time."""
+
+
+class _InThread(NamedTuple):
+    """A piece of work in a thread."""
+
+    name: str
+    since_ns: int
+    """When it began, in nanoseconds of the board's clock."""
+    setting: str
+    """The setting that holds its deadline; empty: it has no setting."""
+
+    def overdue(self, deadline_s: float) -> WorkOverdue:
+        """Return the error of this work when its deadline has passed."""
+        remedy = f"; if it was only slow, raise {self.setting}" if self.setting else ""
+        return WorkOverdue(f"the work {self.name!r} is not done after {deadline_s} s, its deadline{remedy}")
 
 
 class BackgroundWork:
@@ -53,20 +68,20 @@ class BackgroundWork:
         self._worker: BackgroundWorker | None = None
         """The worker, made for the first piece of work; None before."""
         self._numbers = itertools.count()
-        self._in_threads: dict[int, tuple[str, int]] = {}
-        """Name and start (in nanoseconds of the board's clock) of the work in each thread, oldest first."""
+        self._in_threads: dict[int, _InThread] = {}
+        """The work in each thread, oldest first."""
         self._lateness = Lateness()
         self._is_looking = False
         self._looked_s = 0.0
 
-    def in_thread(self, work: Callable[[], T], name: str, deadline_s: float) -> Future[T]:
+    def in_thread(self, work: Callable[[], T], name: str, deadline_s: float, setting: str = "") -> Future[T]:
         """Run `work` in a thread. WorkOverdue is raised in the actor's loop when the deadline passes.
 
         The time in which this process was suspended does not count.
         """
         result = self._own_worker().in_thread(work)
         number = next(self._numbers)
-        self._in_threads[number] = (name, self._board.now_ns())
+        self._in_threads[number] = _InThread(name, self._board.now_ns(), setting)
         self._show_oldest()
         result.then(lambda: self._ended(number))
         began_s = self._clock.monotonic_s()
@@ -111,9 +126,7 @@ class BackgroundWork:
         lost_s = now_s - began_s - self._lateness.counted_s(now_s - began_s, now_s)
         again_s = began_s + deadline_s + lost_s
         if again_s <= due_s:
-            raise WorkOverdue(
-                f"the work {self._in_threads[number][0]!r} is not done after {deadline_s} s, its deadline"
-            )
+            raise self._in_threads[number].overdue(deadline_s)
         self._timers.after(
             again_s - now_s, lambda: self._crash_if_overdue(number, began_s, deadline_s, again_s)
         )
@@ -135,8 +148,8 @@ class BackgroundWork:
         self._looked_s = now_s
 
     def _show_oldest(self) -> None:
-        name, since_ns = next(iter(self._in_threads.values()), ("", 0))
-        self._board.set(self._slot, work=name, work_since_ns=since_ns)
+        oldest = next(iter(self._in_threads.values()), _InThread("", 0, ""))
+        self._board.set(self._slot, work=oldest.name, work_since_ns=oldest.since_ns)
 
 
 class BackgroundWorker:

@@ -21,6 +21,9 @@ EXIT_SHUTDOWN = 75
 EXIT_IGNORED = 76
 """Exit code of an actor that had nothing to do, which is no failure (OTP's `ignore`)."""
 
+EXIT_OVERDUE = 77
+"""Exit code of an actor whose work in a thread passed its deadline (`actors.errors.WorkOverdue`)."""
+
 MANY_FILES = 65536
 
 STAT_BYTES = 4096

@@ -31,10 +31,11 @@ from typing import Any, TypeVar
 from actors.actor import Actor
 from actors.board import LAUNCHER, ActorState, Board, Vitals
 from actors.clock import ManualClock
+from actors.errors import WorkOverdue
 from actors.future import Future
 from actors.last_words import crash_report
 from actors.mail import Mail
-from actors.process import EXIT_CRASHED, exit_reason_of
+from actors.process import EXIT_CRASHED, EXIT_OVERDUE, exit_reason_of
 from actors.runtime import Identity, identity_of
 from actors.thespian_host import actor_class, leave_last_words
 from actors.transport import QUEUE_MESSAGES
@@ -503,15 +504,19 @@ class InMemorySystem:
             assert process.runtime.exit_code is not None
             self._end(process, process.runtime.exit_code)
         except BaseException as error:
-            self._crash(process, crash_report(error))
+            self._crash(process, error)
             if process.child is None:
                 raise
         finally:
             process.runtime.is_running = False
 
-    def _crash(self, process: _Process, text: str) -> None:
-        leave_last_words(process.identity, text)
-        self._end(process, EXIT_CRASHED)
+    def _crash(self, process: _Process, error: BaseException) -> None:
+        leave_last_words(process.identity, crash_report(error))
+        if isinstance(error, WorkOverdue):
+            self.board.note_own_exit(process.identity.slot, EXIT_OVERDUE)
+            self._end(process, EXIT_OVERDUE)
+        else:
+            self._end(process, EXIT_CRASHED)
 
     def _socket(self, process: _Process) -> MemorySocket:
         return self._sockets.setdefault((process.identity.slot, process.identity.incarnation), MemorySocket())

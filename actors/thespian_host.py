@@ -28,7 +28,7 @@ from actors import log
 from actors.actor import Actor
 from actors.board import LAUNCHER, Board
 from actors.clock import SystemClock
-from actors.errors import ChildNotStarted
+from actors.errors import ChildNotStarted, WorkOverdue
 from actors.last_words import (
     crash_file,
     crash_report,
@@ -37,7 +37,7 @@ from actors.last_words import (
     say_on_console,
 )
 from actors.mail import Mail
-from actors.process import EXIT_CRASHED, can_open, drop_parents_descriptors, start_ticks
+from actors.process import EXIT_CRASHED, EXIT_OVERDUE, can_open, drop_parents_descriptors, start_ticks
 from actors.runtime import Identity, identity_of
 from actors.thespian_base import Boot, close_transport, newborn, send_log_records_to
 from actors.timerfd import Alarm
@@ -240,6 +240,8 @@ class ThespianHost(ThespianActor):  # type: ignore[misc]  # Thespian is untyped
             has_no_supervisor = self._identity.parent == LAUNCHER
             if self._identity.prints_reports and has_no_supervisor:
                 say_on_console(f"[{self._identity.name}] crashed:\n{text}")
+        if isinstance(error, WorkOverdue):
+            self.exit(EXIT_OVERDUE)
         flush_standard_streams()
         os._exit(EXIT_CRASHED)
 

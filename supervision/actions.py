@@ -44,6 +44,8 @@ class Ended:
     by_signal: bool = False
     ignored: bool = False
     """Whether the actor's `on_start` called `ignore` (OTP `ignore`)."""
+    overdue: bool = False
+    """Whether work of the actor in a thread passed its deadline."""
 
 
 # ---- actions ----

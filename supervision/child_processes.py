@@ -14,7 +14,14 @@ from actors.board import INCARNATIONS_PER_PLACEMENT, LIVING, WAITING, ActorState
 from actors.clock import Clock
 from actors.errors import ChildNotStarted
 from actors.last_words import last_words, reason_of
-from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, exit_reason_of, kill_process, start_ticks
+from actors.process import (
+    EXIT_IGNORED,
+    EXIT_OVERDUE,
+    EXIT_SHUTDOWN,
+    exit_reason_of,
+    kill_process,
+    start_ticks,
+)
 from actors.runtime import Identity, Runtime
 from actors.thespian_host import ChildProcess
 from supervision import reports
@@ -332,6 +339,7 @@ class ChildProcesses:
             shutdown=own_code == EXIT_SHUTDOWN,
             by_signal=reason.signal is not None,
             ignored=own_code == EXIT_IGNORED,
+            overdue=own_code == EXIT_OVERDUE,
         )
 
     def _death(self, id_: str, incarnation: int, held: _Held, code: int, *, gave_up: bool) -> Death:

@@ -66,6 +66,8 @@ class Failure(StrEnum):
     """Something outside ended it: a SIGKILL, the kernel when memory is short, a segmentation fault."""
     HANG = "hang"
     """It stopped beating, or stayed in one handler too long, and was killed for it."""
+    OVERDUE = "overdue"
+    """It ended because its work in a thread passed its deadline (`actors.errors.WorkOverdue`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -563,6 +563,8 @@ def _kind_of(child: Child, ended: Ended) -> Failure:
         return Failure.HANG
     if child.status is Status.STARTING:
         return Failure.START
+    if ended.overdue:
+        return Failure.OVERDUE
     return Failure.SIGNAL if ended.by_signal else Failure.CRASH
 
 

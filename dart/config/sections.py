@@ -680,9 +680,10 @@ class TrainingSettings(Section):
     threads: Processes = 1
     """CPU threads of the trainer."""
     update_deadline_s: Seconds = 300.0
-    """Deadline of an update; a trainer that exceeds it is restarted."""
+    """Deadline of an update; a trainer that exceeds it is restarted and gets the same batch again. Set it to
+    several times what an update takes."""
     checkpoint_deadline_s: Seconds = 120.0
-    """Deadline of writing a checkpoint."""
+    """Deadline of writing a checkpoint; a trainer that exceeds it is restarted, too."""
     background_checkpoints: bool = True
     """Whether a checkpoint is written from a copy in main memory while the next update is computed; if not,
     the trainer waits until it is written. In both cases engines get a version only when its checkpoint is
@@ -982,6 +983,8 @@ class BudgetsSettings(Section):
     """A signal from outside ended the child, for instance from the kernel when memory is short."""
     hang: BudgetSettings = BudgetSettings()
     """The child sent no heartbeat and was killed."""
+    overdue: BudgetSettings = BudgetSettings()
+    """The child ended because its work, such as an update or a load, exceeded the deadline of this work."""
 
 
 class PreemptionSettings(Section):
@@ -1105,9 +1108,14 @@ class SupervisionSettings(Section):
     )
     """Each explorer actor of `dartrl explore`, `explorer-NNN`."""
     trainer: ChildSettings = ChildSettings(
-        restart="transient", start_deadline_s=120.0, hang_deadline_s=20.0, shutdown_s=20.0
+        restart="transient",
+        start_deadline_s=120.0,
+        hang_deadline_s=20.0,
+        shutdown_s=20.0,
+        budgets=BudgetsSettings(overdue=BudgetSettings(max_restarts=2, max_seconds=86400.0)),
     )
-    """The actor `trainer`, which makes updates."""
+    """The actor `trainer`, which makes updates. An update that overruns its deadline is repeated on the same
+    batch, so the third overrun within a day ends the run."""
 
     children: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Settings of single children of a pool that differ from those of the pool, by child id, as in

@@ -41,6 +41,33 @@ def supervision_problems(config: "Config") -> "Iterator[Contradiction]":
         if name not in POOLS.values():
             yield from _single_problems(name, child, getattr(default, name))
     yield from _children_problems(config)
+    if config.training.learner != "none":
+        yield from _overrun_problems(config)
+
+
+def _overrun_problems(config: "Config") -> "Iterator[Contradiction]":
+    """Yield a problem if a run would repeat an update for ever that always overruns its deadline.
+
+    A restarted trainer gets the same batch. So the failures of such an update are as far apart as one try
+    takes, and the run ends only if the window of a restart limit holds one more of them than it allows.
+    """
+    training, trainer, root = config.training, config.supervision.trainer, config.supervision.root
+    own = trainer.budgets.overdue
+    limit = own if own.max_seconds else root
+    try_s = training.update_deadline_s + training.checkpoint_deadline_s + trainer.start_deadline_s
+    least_s = limit.max_restarts * try_s
+    if limit.max_seconds < least_s:
+        rule = f"at least {least_s:g}" if own.max_seconds else "greater than 0"
+        yield (
+            (
+                *("supervision.trainer.budgets.overdue.max_seconds", "training.update_deadline_s"),
+                *("training.checkpoint_deadline_s", "supervision.trainer.start_deadline_s"),
+            ),
+            f"must be {rule}: a try of an update that overruns its deadline may take {try_s:g} s "
+            "(training.update_deadline_s, training.checkpoint_deadline_s, "
+            f"supervision.trainer.start_deadline_s), so no {limit.max_seconds:g} s hold "
+            f"{limit.max_restarts + 1} tries, and the run would repeat it for ever; got {own.max_seconds:g}",
+        )
 
 
 def _child_problems(key: str, child: ChildSettings) -> "Iterator[Contradiction]":

@@ -5,9 +5,9 @@ Tells      weight_sync and the curator of the new version
 Waits for  its own worker threads: one runs the update, another writes the checkpoint of the previous version
            from a copy; messages are handled meanwhile
 Refuses    a batch that cannot be trained (`dart.training.batch_errors`): the groups to blame are dropped
-Dies when  an update exceeds its deadline, the loss of several batches in a row is not finite in every group,
-           the record refuses its commit because another trainer holds the batch, or the record took the last
-           commit of the trainer before it after this one had loaded its version
+Dies when  an update or a checkpoint exceeds its deadline, the loss of several batches in a row is not finite
+           in every group, the record refuses its commit because another trainer holds the batch, or the
+           record took the last commit of the trainer before it after this one had loaded its version
 On restart resumes from the newest committed version. A checkpoint without a commit is renamed at the first
            batch; its batch is still leased and is trained again from the committed version, so no trajectory
            trains twice
@@ -305,6 +305,7 @@ class TrainerActor(Actor):
             lambda: self._learner.update(groups, self._blobs.screenshots),
             name="update",
             deadline_s=self._config.training.update_deadline_s,
+            setting="training.update_deadline_s",
         )
 
     async def _refuse(self, trained_on: TrainOn, found: Blame, detail: str) -> None:
@@ -352,11 +353,15 @@ class TrainerActor(Actor):
         """
         if not self._published.is_remote:
             return work()
-        deadline_s = self._config.training.checkpoint_deadline_s
-        return await await_room(self, what, lambda: self.in_thread(work, name=what, deadline_s=deadline_s))
+        return await await_room(self, what, lambda: self._checkpoint_work(what, work))
 
     def _checkpoint_work(self, name: str, work: Callable[[], T]) -> Future[T]:
-        return self.in_thread(work, name=name, deadline_s=self._config.training.checkpoint_deadline_s)
+        return self.in_thread(
+            work,
+            name=name,
+            deadline_s=self._config.training.checkpoint_deadline_s,
+            setting="training.checkpoint_deadline_s",
+        )
 
     async def _commit(self, batch: Batch, version: int, metrics: dict[str, float]) -> None:
         """Commit the new version to the record, durably. Raises BatchTaken."""

@@ -95,6 +95,9 @@ class Worker(Actor):
         if call.how == "use":
             self.used()
             return
+        if call.how == "overrun":
+            await self.in_thread(_work_slowly, name="slow work", deadline_s=0.1)
+            return
         if call.how == "work":
             await self.in_thread(_work_slowly, name="slow work", deadline_s=WORK_DEADLINE_S)
             return

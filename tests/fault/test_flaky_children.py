@@ -108,6 +108,20 @@ def test_hangs_have_a_budget_of_their_own() -> None:
         assert "over 1 failures of kind 'hang'" in last.reason
 
 
+def test_work_that_overruns_its_deadline_has_a_budget_of_its_own() -> None:
+    budgets = {Failure.OVERDUE: Budget(max_restarts=1, max_seconds=LONG_S)}
+    with running(pool("crowd", worker("a", budgets=budgets, breaker=breaker(100)))) as system:
+        for how in ("overrun", "raise", "raise"):
+            old = system.row("a")
+            system.probe.tell("a", Misbehave(how=how))
+            system.await_new("a", old)
+        system.probe.tell("a", Misbehave(how="overrun"))
+        await_state(system, "a", ActorState.QUARANTINED)
+        last = reports.read(system.system.run_dir, "crowd")[-1]
+        assert "WorkOverdue: the work 'slow work' is not done after 0.1 s" in last.reason
+        assert "over 1 failures of kind 'overdue'" in last.reason
+
+
 def test_a_warm_spare_takes_over_the_name_without_a_question_unanswered() -> None:
     spec = worker("a", retirement=Retirement(max_age_s=0.3, jitter=0.0, warm_spare=True))
     with running(pool("crowd", spec, max_restarts=0)) as system:

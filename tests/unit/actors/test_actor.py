@@ -55,6 +55,7 @@ class AskFor:
 class Work:
     name: str
     deadline_s: float
+    setting: str = ""
 
 
 @message
@@ -93,7 +94,7 @@ class Counter(Actor):
 
     @receives(Work)
     async def work(self, call: Work, sender: Sender) -> Sum:
-        await self.in_thread(self.gate.wait, name=call.name, deadline_s=call.deadline_s)
+        await self.in_thread(self.gate.wait, name=call.name, deadline_s=call.deadline_s, setting=call.setting)
         return Sum(number=self.sum)
 
     @receives(Fail)
@@ -511,8 +512,17 @@ def test_work_past_its_deadline_crashes_the_actor_and_names_the_work(bench: InMe
     counter = bench.start(Counter, "counter")
     bench.tell("counter", Work(name="update", deadline_s=30.0))
     bench.advance(29.0)
-    with pytest.raises(WorkOverdue, match=r"'update' is not done after 30.0 s, its deadline"):
+    with pytest.raises(WorkOverdue, match=r"'update' is not done after 30.0 s, its deadline$"):
         bench.advance(1.0)
+    counter.gate.set()
+
+
+def test_work_past_its_deadline_names_the_setting_of_the_deadline(bench: InMemorySystem) -> None:
+    counter = bench.start(Counter, "counter")
+    bench.tell("counter", Work(name="update", deadline_s=30.0, setting="training.update_deadline_s"))
+    remedy = "its deadline; if it was only slow, raise training.update_deadline_s$"
+    with pytest.raises(WorkOverdue, match=remedy):
+        bench.advance(30.0)
     counter.gate.set()
 
 

@@ -467,6 +467,19 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
             "longer than training.update_deadline_s and training.checkpoint_deadline_s together (600 s)",
         ),
         (
+            ["training.update_deadline_s=43000.0", "curation.batch_lease_s=44000.0"],
+            "supervision.trainer.budgets.overdue.max_seconds",
+            "must be at least 86480: a try of an update that overruns its deadline may take 43240 s "
+            "(training.update_deadline_s, training.checkpoint_deadline_s, "
+            "supervision.trainer.start_deadline_s), so no 86400 s hold 3 tries, and the run would repeat it "
+            "for ever; got 86400",
+        ),
+        (
+            [f"supervision.trainer.budgets.overdue.{key}=0" for key in ("max_restarts", "max_seconds")],
+            "supervision.trainer.budgets.overdue.max_seconds",
+            "must be greater than 0: a try of an update that overruns its deadline may take 540 s",
+        ),
+        (
             ["exploration.enabled=true", "exploration.lease_s=10", "exploration.settle_s=60"],
             "exploration.lease_s",
             "must be longer than the 100 s that a reset or an action and two screenshots after it may take",
@@ -521,6 +534,7 @@ def test_lengths_and_leases_that_are_just_enough_are_accepted() -> None:
     load_config(None, ["environments.step_deadline_s=100"])
     load_config(None, ["rollout.vllm.max_tokens=500"])
     load_config(None, ["training.update_deadline_s=480.0", "training.learner=none"])
+    load_config(None, ["training.update_deadline_s=42960.0", "curation.batch_lease_s=44000.0"])
 
 
 def test_a_refused_value_is_not_checked_against_the_others_as_if_it_were_the_default() -> None:

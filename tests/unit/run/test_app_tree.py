@@ -11,7 +11,9 @@ from actors.codec import from_plain
 from dart.config.config import Config, load_config
 from dart.run.app import final_reserve_s
 from dart.run.tree import children, root_spec
+from supervision.actions import Ended, Status
 from supervision.child_spec import ChildSpec, Restart, Strategy, SupervisorFlags
+from supervision.core import SupervisorCore
 
 
 def test_the_tree_starts_its_owners_before_those_who_depend_on_them() -> None:
@@ -40,6 +42,40 @@ def test_the_run_ends_with_its_trainer_and_with_nobody_else() -> None:
     significant = [child for child in children(load_config(), {}) if child.significant]
 
     assert [(child.id, child.restart) for child in significant] == [("trainer", Restart.TRANSIENT)]
+
+
+def test_the_run_ends_with_the_third_update_that_overruns_its_deadline() -> None:
+    config = load_config(Path("configs/osworld-uitars-7b.toml"))
+    args = root_spec(config, {}).args
+    specs = tuple(from_plain(child, ChildSpec) for child in args["children"])
+    root = SupervisorCore(from_plain(args["flags"], SupervisorFlags), specs, draw=lambda: 0.0)
+    now_s = start(root, 0.0)
+
+    for _ in range(2):
+        now_s = overrun(root, now_s + config.training.update_deadline_s)
+        assert root.finishing is None
+    overrun(root, now_s + config.training.update_deadline_s)
+
+    assert root.finishing is not None
+    assert "over 2 failures of kind 'overdue' in 86400 s" in root.finishing.reason
+
+
+def start(root: SupervisorCore, now_s: float) -> float:
+    """Bring every child up, one after the other; returns the time when all of them run."""
+    while any(child.status is not Status.RUNNING for child in root.children.values()):
+        now_s += 1.0
+        root.tick(now_s)
+        for child in root.children.values():
+            if child.status is Status.STARTING:
+                root.ready(child.spec.id, child.incarnation, now_s)
+    return now_s
+
+
+def overrun(root: SupervisorCore, now_s: float) -> float:
+    """Have the trainer's update pass its deadline; returns the time when the trainer runs again."""
+    trainer = root.children["trainer"]
+    root.exited("trainer", trainer.incarnation, Ended("exit code 77", overdue=True), now_s)
+    return now_s if root.finishing is not None else start(root, now_s)
 
 
 def test_counts_and_limits_come_from_the_configuration() -> None:

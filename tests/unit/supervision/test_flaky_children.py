@@ -41,6 +41,7 @@ from supervision.errors import InvalidChildSpec
 POLICY = Breaker(max_failures=2, within_s=60.0, open_s=30.0, healthy_s=10.0)
 SIGKILL = Ended("SIGKILL", by_signal=True)
 CRASH = Ended("exit code 70")
+OVERDUE = Ended("exit code 77", overdue=True)
 NORMAL = Ended("normal", normal=True)
 
 
@@ -160,7 +161,8 @@ def fail(pool: Pool, kind: Failure) -> None:
         pool.core.hung("a", pool["a"].incarnation, "no beat")
     if kind is Failure.START:
         pool["a"].status = Status.STARTING
-    pool.exit(ended=CRASH if kind in (Failure.CRASH, Failure.START) else SIGKILL)
+    ends = {Failure.CRASH: CRASH, Failure.START: CRASH, Failure.OVERDUE: OVERDUE}
+    pool.exit(ended=ends.get(kind, SIGKILL))
     pool.pass_(max(0.0, pool["a"].start_at_s - pool.now_s))
     pool.ready()
 

@@ -69,7 +69,7 @@ class OneBatchCurator(Actor):
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySystem]:
     """What the trainer gives to a thread is done at once, so that no test waits for one."""
 
-    def at_once(self: Actor, work: Callable[[], Any], *, name: str, deadline_s: float) -> Future[Any]:
+    def at_once(self: Actor, work: Callable[[], Any], **_: Any) -> Future[Any]:
         done: Future[Any] = Future()
         try:
             done.succeed(work())
