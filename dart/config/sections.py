@@ -568,7 +568,8 @@ class CurationSettings(Section):
     poll_s: Seconds = 0.2
     """Interval at which an environment without work, or a trainer without a batch, asks the curator again."""
     starved_after_s: Seconds = 60.0
-    """Time without a batch, or without work for environments, after which the cause is reported."""
+    """Time without a batch, or without work for environments, after which the cause is reported. Without work
+    it is a fifth of training.update_deadline_s if that is longer and no part is at fault."""
     lease_s: Seconds = 120.0
     """Time within which an environment must finish a rollout or an evaluation episode. After it, another
     environment gets the rollout or the episode; up to ten minutes later if a full disk or the object storage

@@ -20,6 +20,9 @@ from dart.telemetry.liveness import ACTOR_SILENT_S
 INTERVAL_MAX_S = 3600.0
 """Longest time between two notices of the same stall."""
 
+UPDATES_PER_DEADLINE = 5
+"""The deadline of an update is taken for so many times what a usual update takes."""
+
 
 class Part(StrEnum):
     """The parts of a run, in the order in which data passes from a screen to a new policy."""
@@ -130,6 +133,7 @@ class RunFacts:
     paused: str = ""
     """Why the store takes no writes; empty while it takes writes."""
     starved_after_s: float = math.inf
+    update_deadline_s: float = 0.0
     trainer_waits_s: float = 0.0
     """Time for which the trainer has waited for a batch; 0 if it is not waiting."""
     waiting: Mapping[str, float] = field(default_factory=dict)
@@ -149,6 +153,18 @@ class RunFacts:
         """Time at one piece of work after which an actor counts as the cause of a stall."""
         return self.starved_after_s / 2
 
+    @property
+    def idle_after_s(self) -> float:
+        """Time without work after which the wait of an environment is a stall.
+
+        While an update is computed, the staleness bound may allow no new group. So the wait may take as long
+        as a usual update, unless another part is at fault or the trainer is down.
+        """
+        at_fault = any(why(self) for why in (_store, _engines, _all_in_quarantine, _weight_sync))
+        if at_fault or not self.trainer.is_up:
+            return self.starved_after_s
+        return max(self.starved_after_s, self.update_deadline_s / UPDATES_PER_DEADLINE)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
@@ -161,12 +177,13 @@ class Diagnosis:
 
 
 def diagnose(facts: RunFacts) -> Diagnosis | None:
-    """Return who has waited for at least `starved_after_s`, and the cause; None if there is no stall.
+    """Return who has waited too long, and the cause; None if there is no stall.
 
-    If several wait, only the first one in the order of `Starving` is reported.
+    Too long is `starved_after_s`, or `idle_after_s` for environments without work. If several wait, only the
+    first one in the order of `Starving` is reported.
     """
     for who, waited_s, what, reason in _waits(facts):
-        if waited_s >= facts.starved_after_s:
+        if waited_s >= _too_long_s(facts, who):
             cause, why = _cause(facts)
             said = dict.fromkeys((what, reason, _environments_do(facts), why))
             text = "; ".join(one for one in said if one)
@@ -178,8 +195,12 @@ def diagnose(facts: RunFacts) -> Diagnosis | None:
 
 
 def is_stalled(facts: RunFacts) -> bool:
-    """Whether an actor has waited for at least `starved_after_s`, so that `diagnose` finds a stall."""
-    return any(waited_s >= facts.starved_after_s for _, waited_s, _, _ in _waits(facts))
+    """Whether an actor has waited too long, so that `diagnose` finds a stall."""
+    return any(waited_s >= _too_long_s(facts, who) for who, waited_s, _, _ in _waits(facts))
+
+
+def _too_long_s(facts: RunFacts, who: Starving) -> float:
+    return facts.idle_after_s if who is Starving.ENVIRONMENTS else facts.starved_after_s
 
 
 def _waits(facts: RunFacts) -> Iterator[tuple[Starving, float, str, str]]:

@@ -79,6 +79,7 @@ class StallMonitor:
         return replace(
             known,
             starved_after_s=self._config.curation.starved_after_s,
+            update_deadline_s=self._config.training.update_deadline_s,
             trainer_waits_s=trainer_waits_s or 0.0,
             waiting=waits,
             tasks=len(trained_tasks(self._config)),

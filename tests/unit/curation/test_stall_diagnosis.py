@@ -247,6 +247,43 @@ def test_every_starvation_is_told_with_its_cause(
     assert (found.starving, found.cause, found.text) == (starving, part, text)
 
 
+HOURS = replace(WELL, starved_after_s=1800.0, update_deadline_s=21600.0)
+"""The job of a large policy: its updates take an hour."""
+
+AT_UPDATE = Component(name="trainer", version=12, doing="update", doing_s=5000.0)
+
+
+def test_environments_may_wait_for_work_for_a_fifth_of_the_deadline_of_an_update() -> None:
+    training = replace(HOURS, trainer=AT_UPDATE)
+
+    assert diagnose(environments_wait(training, BOUND, waits_s=4319.0)) is None
+    late = diagnose(environments_wait(training, BOUND, waits_s=4320.0))
+    assert late is not None
+    assert (late.starving, late.cause) == (Starving.ENVIRONMENTS, Part.TRAINER)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"paused": "no space left on device"},
+        {"engines": (replace(KILLED, name="rollout-0"), replace(KILLED, name="rollout-1"))},
+        {"quarantined_tasks": {"t/a": "20 attempts failed", "t/b": "5 environments died"}},
+        {"engines": (Component(name="rollout-0", version=11, behind_s=1000.0),)},
+        {"trainer": Component(name="trainer", state="backoff", ready=False)},
+    ],
+    ids=["store", "engines", "tasks", "weight sync", "trainer"],
+)
+def test_environments_may_not_wait_so_long_if_a_part_is_at_fault(wrong: dict[str, object]) -> None:
+    facts = replace(HOURS, trainer=AT_UPDATE)
+
+    assert diagnose(environments_wait(replace(facts, **wrong), BOUND, waits_s=1799.0)) is None  # type: ignore[arg-type]
+    assert diagnose(environments_wait(replace(facts, **wrong), BOUND, waits_s=1800.0)) is not None  # type: ignore[arg-type]
+
+
+def test_a_trainer_without_a_batch_is_reported_after_the_usual_time_also_if_updates_take_an_hour() -> None:
+    assert diagnose(trainer_waits(HOURS, waits_s=1800.0)) is not None
+
+
 def test_the_reason_is_that_of_the_environment_that_is_named() -> None:
     reasons = {"env-000": "every task is in quarantine", "env-001": BOUND}
     found = diagnose(replace(WELL, waiting={"env-001": 70.0}, environments_wait_because=reasons))
