@@ -25,8 +25,11 @@ def show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
     """
     from dart.cluster.dry_run import plan_on_pods, probe_cluster
     from dart.cluster.manifests import head_address
+    from dart.preflight.idle_environments import idle_lines
 
     engine = found.cluster.engine
+    for line in idle_lines(found.run):
+        say(line)
     if engine.kubernetes.image:
         _show_plan(plan_on_pods(found))
         _show_gpus(found, plan_on_pods(found), gpu_gib)

@@ -24,7 +24,7 @@ def check(
     ],
     overrides: Overrides = None,
 ) -> None:
-    """Report every problem of every file at once.
+    """Report every problem of every file at once, and note environments that could only wait.
 
     Of a cluster file, its own keys are checked and then, if they are right, the run file that it names with
     the values of `[set]`. `dartrl up FILE --dry-run` checks the machines.
@@ -40,23 +40,26 @@ def check(
     from dart.config.config import ConfigError, load_config
     from dart.config.problems import Problem
     from dart.core.errors import UnavailableError
+    from dart.preflight.idle_environments import idle_lines
     from dart.preflight.requirements import missing_trackers
 
     problems: list[Problem] = []
     missing: list[str] = []
+    notes: list[str] = []
     for path in files:
         try:
             chosen = overrides or []
             is_cluster = is_cluster_file(path)
             config = load_cluster(path, chosen).run if is_cluster else load_config(path, chosen)
             missing += missing_trackers(config)
+            notes += [f"{path}: note: {line}" for line in idle_lines(config)]
         except ConfigError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     if problems:
         raise ConfigError(problems)
     if missing:
         raise UnavailableError("\n".join(dict.fromkeys(missing)))
-    say(f"{', '.join(map(str, files))}: valid")
+    say("\n".join([f"{', '.join(map(str, files))}: valid", *notes]))
 
 
 @config_app.command()

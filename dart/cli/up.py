@@ -384,11 +384,12 @@ def _show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> No
     from dart.core.run_directory import RunPaths
     from dart.preflight.disk_need import disk_lines, disk_need
     from dart.preflight.hub_fetch import fetched_by_start
+    from dart.preflight.idle_environments import idle_lines
     from dart.preflight.memory import memory_lines
     from dart.preflight.requirements import CHECKS, missing_policy, require_installation
 
     say(_what_it_would_do(settings, RunPaths(settings.run.dir), resume=resume))
-    say("\n".join(_tree_lines(settings)))
+    say("\n".join([*_tree_lines(settings), *idle_lines(settings)]))
     if lines := lines_of_this_machine(settings, gpu_gib):
         say("\n".join(lines))
     assignment = assign_gpus(settings, gpus_here())

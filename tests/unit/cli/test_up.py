@@ -213,6 +213,19 @@ def test_a_plan_says_that_the_start_fetches_the_policy_and_misses_nothing(
     assert fetched in ran.output
 
 
+def test_a_plan_notes_environments_that_only_wait_while_an_update_is_computed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(requirements, "CHECKS", ())
+    words = ["up", "laptop", "--dry-run", "--run-dir", str(tmp_path / "run")]
+
+    ran = CliRunner().invoke(app_of_dartrl, [*words, "--set", "curation.staleness=0"])
+
+    assert ran.exit_code == 0, ran.output
+    assert "8 of 8 environments only wait while an update is computed" in ran.output
+    assert "only wait" not in CliRunner().invoke(app_of_dartrl, words).output
+
+
 @pytest.mark.parametrize("is_local", [True, False])
 def test_a_run_in_the_background_on_this_machine_fetches_its_policy_before_its_needs_are_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_local: bool
