@@ -54,7 +54,7 @@ def test_the_papers_job_on_two_nodes_has_its_trainer_on_one_and_its_engines_on_t
     assert control.engines == {}
     assert other.engines == {f"rollout-{index}": (str(index),) for index in range(8)}
     names = {*control.environments, *other.environments}
-    assert (len(names), len(control.environments) + len(other.environments)) == (160, 160)
+    assert (len(names), len(control.environments) + len(other.environments)) == (64, 64)
     assert other.free_gpus == ()
 
 
@@ -64,7 +64,7 @@ def test_a_node_with_engines_gets_as_many_environments_as_one_without_to_within_
     plans = planned(nodes, found.cluster.place, found.run)
     assert [len(plan.engines) for plan in plans] == [0, 8]
     shares = [len(plan.environments) for plan in plans]
-    assert sum(shares) == 160
+    assert sum(shares) == 64
     assert max(shares) - min(shares) <= SHARD_MOST
 
 

@@ -1,11 +1,17 @@
 """The configurations of the paper's job: whole, valid, and every value with where it comes from."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from dart.config.bundled import bundled_names, configuration_file
 from dart.config.cluster import is_cluster_file, load_cluster
 from dart.config.config import Config, differences, load_config
 from dart.config.gpus import GpuAssignment, assign_gpus, shared_gpu_problems
+from dart.curation.stall_diagnosis import Component, RunFacts, diagnose
+from dart.preflight.idle_environments import idle_lines
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 VALUE = re.compile(r"^[a-z_]+ = ")
@@ -47,10 +53,34 @@ def test_the_papers_job_fits_one_node_of_eight_gpus_and_its_second_file_two() ->
     assert (two.rollout.count * two.rollout.vllm.tensor_parallel, two.training.ranks) == (8, 8)
     different = {key for key, _, _ in differences(one, two)}
     assert different == {
-        *("run.record", "run.blobs", "environments.count", "rollout.count", "rollout.gpus"),
+        *("run.record", "run.blobs", "rollout.count", "rollout.gpus"),
         *("training.ranks", "training.gpus", "training.minibatches"),
         *("environments.osworld.pool.own_token", "environments.osworld.pool.server"),
     }
+
+
+@pytest.mark.parametrize("name", bundled_names())
+def test_every_environment_of_a_bundled_job_can_play_while_an_update_is_computed(name: str) -> None:
+    file = configuration_file(Path(name))
+    config = load_cluster(file).run if is_cluster_file(file) else load_config(file)
+
+    assert list(idle_lines(config)) == []
+
+
+@pytest.mark.parametrize(("name", "longest_s"), [("osworld-uitars-7b", 4320.0), ("one-gpu", 3600.0)])
+def test_environments_that_wait_for_a_usual_update_of_a_large_policy_are_no_stall(
+    name: str, longest_s: float
+) -> None:
+    config = load_config(Path(name))
+    waits = RunFacts(
+        starved_after_s=config.curation.starved_after_s,
+        update_deadline_s=config.training.update_deadline_s,
+        trainer=Component(name="trainer", doing="update", doing_s=longest_s),
+        environments_wait_because={"env-000": "16 groups are live"},
+    )
+
+    assert diagnose(replace(waits, waiting={"env-000": longest_s - 1.0})) is None
+    assert diagnose(replace(waits, waiting={"env-000": longest_s})) is not None
 
 
 def test_every_value_of_it_says_where_it_comes_from() -> None:
