@@ -148,7 +148,7 @@ quarantine_app = typer.Typer(
 
 QUARANTINE_COLUMNS: "tuple[Column[Quarantined], ...]" = (
     Column("actor", lambda one: one.name),
-    Column("until", lambda one: clock(one.retry_unix_s)),
+    Column("until", lambda one: None if one.retry_unix_s is None else clock(one.retry_unix_s)),
     Column("restarts", lambda one: one.restarts, is_number=True),
     Column("last reason", lambda one: one.last_reason),
 )

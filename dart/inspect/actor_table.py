@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.board import LAUNCHER, LIVING, ActorState, Vitals, rows_of
+from actors.board import LAUNCHER, LIVING, WAITING, ActorState, Vitals, rows_of
 from actors.process import start_ticks
 from dart.core.errors import ConfigurationError, NotRunningError, UsageError
 from dart.core.run_directory import RunPaths
@@ -21,8 +21,6 @@ from dart.inspect.exit_reports import ancestors_of, restarts_by_child
 from dart.inspect.processes import GONE, Process, ProcessState, ProcessTable, process_at, table_of
 from dart.inspect.snapshot import ActorRow
 from dart.telemetry.board_gauges import Gauge
-
-_WAITING = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED})
 
 
 def read_actors(run_dir: Path) -> tuple[ActorRow, ...]:
@@ -142,6 +140,7 @@ def _row(row: Vitals, process: Process, recent: int, window_s: float, now_s: flo
     has_process = row.state in LIVING and process is not GONE
     # The board keeps what an actor did when it ended, and since when.
     busy_s, work_s = (row.busy_s or 0.0, row.work_s or 0.0) if has_process else (0.0, 0.0)
+    is_dated = row.state in WAITING and row.retry_unix_s > 0  # it is 0 while an outage holds the actor back
     return ActorRow(
         name=row.name,
         parent="" if row.parent == LAUNCHER else row.parent,
@@ -158,7 +157,7 @@ def _row(row: Vitals, process: Process, recent: int, window_s: float, now_s: flo
         restarts_in_window=recent,
         window_s=window_s,
         age_s=max(0.0, now_s - row.started_unix_s) if has_process and row.started_unix_s else None,
-        retry_in_s=max(0.0, row.retry_unix_s - now_s) if row.state in _WAITING else None,
+        retry_in_s=max(0.0, row.retry_unix_s - now_s) if is_dated else None,
         work=row.work if work_s else "",
         work_s=work_s,
         unsent=row.unsent,

@@ -42,7 +42,8 @@ class ActorRow:
     age_s: float | None = None
     """Time since the actor's process was started; None while there is no process."""
     retry_in_s: float | None = None
-    """Time until the actor is started again; None unless it is in backoff or in quarantine."""
+    """Time until the actor is started again. None unless it is in backoff or in quarantine, and None while an
+    outage of its pool holds it back."""
     work: str = ""
     """What the actor does outside its handlers, such as loading a version; empty if it does nothing there."""
     work_s: float = 0.0

@@ -87,8 +87,8 @@ class Quarantined:
     """An actor that is in quarantine because it failed too often."""
 
     name: str
-    retry_unix_s: float
-    """When its supervisor tries to start it again."""
+    retry_unix_s: float | None
+    """When its supervisor tries to start it again; None while an outage of its pool holds it back."""
     restarts: int
     last_reason: str
 
@@ -101,7 +101,10 @@ def quarantined(run_dir: Path) -> tuple[Quarantined, ...]:
     rows = known(rows_of(paths.board))
     return tuple(
         Quarantined(
-            name=name, retry_unix_s=row.retry_unix_s, restarts=row.restarts, last_reason=row.last_reason
+            name=name,
+            retry_unix_s=row.retry_unix_s or None,
+            restarts=row.restarts,
+            last_reason=row.last_reason,
         )
         for name, row in sorted(rows.items())
         if row.state is ActorState.QUARANTINED

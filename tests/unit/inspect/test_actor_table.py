@@ -76,6 +76,12 @@ def test_what_waits_says_until_when_and_has_no_age(board: Board, tmp_path: Path)
     assert (found["env-001"].retry_in_s, found["env-001"].age_s) == (None, 50.0)
 
 
+def test_an_actor_held_back_by_an_outage_has_no_time_of_its_next_start(board: Board, tmp_path: Path) -> None:
+    show(board, "env-000", "environment_pool", ActorState.QUARANTINED, retry_unix_s=0.0)
+
+    assert rows(board, tmp_path)["env-000"].retry_in_s is None
+
+
 def test_an_actor_without_a_process_does_nothing(board: Board, tmp_path: Path) -> None:
     """The board keeps the moment at which the last handler of an actor began."""
     since = {"handler": "step", "busy_since_ns": 1, "work": "load", "work_since_ns": 1}

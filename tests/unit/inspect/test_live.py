@@ -280,6 +280,14 @@ def test_the_tree_says_how_long_what_each_does_and_what_the_kernel_says() -> Non
     ]
 
 
+def test_an_actor_that_an_outage_holds_back_shows_neither_a_next_start_nor_its_ended_process() -> None:
+    held = replace(KILLED, retry_in_s=None, pid=100)
+
+    text = line_with(printed(live.tree([held])), "env-001")
+
+    assert text == "env-001  backoff  restarts 1 in 60 s, 3 in all  last: killed by SIGKILL"
+
+
 def test_an_actor_whose_supervisor_is_gone_is_still_in_the_tree() -> None:
     assert "orphan" in printed(live.tree([actor("orphan", "gone")]))
 
