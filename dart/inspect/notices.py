@@ -40,9 +40,9 @@ def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals], *, is
     yield from _restored_checkpoint(paths, store)
     yield from _cut_log(paths, store)
     if not is_done:
-        # The store and the trainer are not ready only while the disk refuses what they write.
+        # The store and the trainer are not ready only while they wait for a disk or a server.
         waiting = {row.name for row in vitals if row.state is ActorState.RUNNING and not row.ready}
-        yield from _full_disk(paths, waiting)
+        yield from _waits(paths, waiting)
 
 
 def _restored_checkpoint(paths: RunPaths, store: StoreReader) -> Iterator[str]:
@@ -67,8 +67,8 @@ def _cut_log(paths: RunPaths, store: StoreReader) -> Iterator[str]:
         )
 
 
-def _full_disk(paths: RunPaths, waiting: Set[str]) -> Iterator[str]:
-    """Yield a notice for each of store and trainer that cannot write, with the possible causes.
+def _waits(paths: RunPaths, waiting: Set[str]) -> Iterator[str]:
+    """Yield a notice for each of store and trainer that cannot go on, with the possible causes.
 
     waiting   names of the running actors that are not ready
     """
@@ -80,6 +80,6 @@ def _full_disk(paths: RunPaths, waiting: Set[str]) -> Iterator[str]:
         )
     if "trainer" in waiting:
         yield (
-            f"the trainer cannot write its checkpoint now: the disk is full ({free}); "
-            "it continues by itself when there is room"
+            "the trainer waits: the disk is full, or the record's server or the object storage does not "
+            f"answer ({free}); it continues by itself"
         )

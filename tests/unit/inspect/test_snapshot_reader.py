@@ -225,15 +225,16 @@ def test_a_store_that_takes_no_writes_is_told_although_nothing_can_be_recorded(
     assert f" are free at {paths.root}" in told
 
 
-def test_a_checkpoint_that_waits_for_room_is_told_and_the_run_is_not_healthy(
+def test_a_trainer_that_waits_names_every_possible_cause_and_the_run_is_not_healthy(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
     show(board, "trainer", ready=0)
     with SnapshotReader(paths, CONFIG) as reader:
         snapshot = reader.read()
     (told,) = snapshot.notices
-    assert told.startswith("the trainer cannot write its checkpoint now: the disk is full (")
-    assert told.endswith(f" are free at {paths.root}); it continues by itself when there is room")
+    causes = "the disk is full, or the record's server or the object storage does not answer"
+    assert told.startswith(f"the trainer waits: {causes} (")
+    assert told.endswith(f" are free at {paths.root}); it continues by itself")
     assert not snapshot.is_healthy
 
 
