@@ -17,7 +17,7 @@ from pathlib import Path
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.config.gpus import GpuAssignment
-from dart.config.published import published_dtype, publishes_adapter
+from dart.config.published import published_dtype, publishes_adapter, reads_policy
 from dart.core.errors import DartError
 from dart.inference.tensor_layout import Layout, layout_of
 from dart.inspect.formatting import size
@@ -228,7 +228,7 @@ def memory_lines(config: Config, available_bytes: int, assignment: GpuAssignment
     assignment        the GPUs of engines and trainer, whose memory is not counted here
     """
     folder = config.training.policy
-    if config.training.learner == "simulated":
+    if not reads_policy(config):
         policy = PolicySize()
     elif not (folder / "config.json").exists():
         return [f"main memory cannot be estimated before {folder}/config.json exists"]

@@ -152,6 +152,15 @@ def test_a_damaged_checkpoint_is_named_and_not_estimated(tmp_path: Path, header:
     assert str(tmp_path) in line
 
 
+@pytest.mark.parametrize("engine", ["oracle", "simulated"])
+def test_a_run_whose_engine_reads_no_policy_is_estimated_without_one(engine: str) -> None:
+    overrides = ["training.policy='gone'", "training.learner='none'", f"rollout.engine='{engine}'"]
+
+    lines = memory_lines(load_config(LAPTOP, overrides), GIB)
+
+    assert lines[0] == "main memory, at least (a policy of 0 parameters)"
+
+
 def test_an_engine_that_changes_weights_in_place_holds_them_once() -> None:
     overrides = ["rollout.engine='vllm'", "rollout.vllm.dtype='bfloat16'", "rollout.vllm.cpu_cache_gib=2.0"]
 
