@@ -1,8 +1,7 @@
 """The first record: its tables, its first counters, and the triggers that keep the tallies.
 
 A tally is a number of rows by state or reason. This migration takes the place of migrations 0001 to 0008,
-which no released version had. A test compares the SQLite schema that it makes with
-`tests/unit/store/first_record.sql`.
+which no released version had. A test compares the hash of the SQLite schema that it makes.
 """
 
 from typing import NamedTuple
