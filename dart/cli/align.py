@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes, exit_code_of
-from dart.cli.explore import EXPLORE_TASK, task_of
+from dart.cli.explore import EXPLORE_TASK, load_or_kept, of_site
 from dart.cli.options import CONFIGURATION, RUNS, NewRunDir, Overrides
 from dart.cli.output import print_fitted, say
 
@@ -85,11 +85,21 @@ def align(
             "--run-dir DIR",
             ExitCode.USAGE,
         )
+    from dart.alignment.stage_configs import with_places
+    from dart.config.layers import overrides_of
+
     folder = run_dir or RUNS / f"align-{(site or '').replace('/', '-')}"
     if resume:
         _refuse_late(actions, explorers, folder)
-    chosen = [*_of_site(None if resume else site), *_of_options(actions, explorers, generic, held_out)]
-    settings = _config(config, [*chosen, *(overrides or []), _at(folder)], folder, resume=resume)
+    named = None if resume or site is None else site.removesuffix(f"/{EXPLORE_TASK}")
+    given = of_site(named, TRAINED_TASK) | {
+        "exploration.actions": actions,
+        "exploration.explorers": explorers,
+        "grounding.data": generic or None,
+        "grounding.held_out": held_out,
+    }
+    chosen = [*overrides_of(given), *(overrides or []), *overrides_of({"run.dir": folder.absolute()})]
+    settings = with_places(load_or_kept(config, chosen, folder, resume=resume, default=DEFAULT_CONFIGURATION))
     with errors_as_exit_codes(folder):
         _align(settings, folder, resume=resume)
 
@@ -105,54 +115,6 @@ def _refuse_late(actions: int | None, explorers: int | None, folder: Path) -> No
             "--explorers, or begin a new alignment with another --run-dir",
             ExitCode.USAGE,
         )
-
-
-def _at(folder: Path) -> str:
-    from dart.config.layers import literal
-
-    return f"run.dir={literal(str(folder.absolute()))}"
-
-
-def _of_site(site: str | None) -> list[str]:
-    """Return the overrides of the configuration that name the site.
-
-    Return none if `site` is None: with --resume, the configuration in the run directory names the site.
-    """
-    from dart.config.layers import literal
-
-    if site is None:
-        return []
-    site = site.removesuffix(f"/{EXPLORE_TASK}")
-    return [
-        f"environments.kind={literal(site.partition('/')[0])}",
-        f"exploration.tasks={literal([task_of(site, EXPLORE_TASK)])}",
-        f"tasks.train={literal([task_of(site, TRAINED_TASK)])}",
-    ]
-
-
-def _of_options(
-    actions: int | None, explorers: int | None, generic: list[Path] | None, held_out: Path | None
-) -> list[str]:
-    from dart.config.layers import literal
-
-    given = {
-        "exploration.actions": actions,
-        "exploration.explorers": explorers,
-        "grounding.data": [str(one) for one in generic] if generic else None,
-        "grounding.held_out": str(held_out) if held_out else None,
-    }
-    return [f"{key}={literal(value)}" for key, value in given.items() if value is not None]
-
-
-def _config(path: Path | None, overrides: list[str], folder: Path, *, resume: bool) -> "Config":
-    from dart.alignment.stage_configs import with_places
-    from dart.config.config import load_config
-    from dart.core.run_directory import RunPaths
-
-    kept = RunPaths(folder).config
-    if resume and kept.is_file():  # else `refuse_unfit_folder` says that there is nothing to resume
-        path = path or kept
-    return with_places(load_config(path or DEFAULT_CONFIGURATION, overrides))
 
 
 def _align(config: "Config", folder: Path, *, resume: bool) -> None:

@@ -48,10 +48,10 @@ def demo(
     """
     from dart.config.bundled import bundled_folder
     from dart.config.config import load_config
-    from dart.config.layers import literal
+    from dart.config.layers import overrides_of
 
     place = run_dir or free_directory(RUNS)
-    given = [f"run.seed={seed}", *(overrides or []), f"run.dir={literal(str(place))}"]
+    given = [f"run.seed={seed}", *(overrides or []), *overrides_of({"run.dir": place})]
     settings = load_config(bundled_folder() / f"{CONFIGURATION}.toml", given)
     with errors_as_exit_codes(settings.run.dir):
         _demonstrate(settings, opens_browser=opens_browser)

@@ -105,16 +105,11 @@ def evaluate(
 
 def _chosen(tasks: Sequence[str], episodes: int | None, overrides: Sequence[str]) -> list[str]:
     """Return the overrides of the configuration that follow from the options of the command line."""
-    from dart.config.layers import literal
+    from dart.config.layers import overrides_of
     from dart.config.task_sets import tasks_named
 
-    chosen = list(overrides)
-    if tasks:
-        listed = ", ".join(literal(task) for task in tasks_named(tasks))
-        chosen.append(f"tasks.train=[{listed}]")
-    if episodes is not None:
-        chosen.append(f"evaluation.seeds_per_task={episodes}")
-    return chosen
+    named = list(tasks_named(tasks)) if tasks else None
+    return [*overrides, *overrides_of({"tasks.train": named, "evaluation.seeds_per_task": episodes})]
 
 
 def _settings(
@@ -128,7 +123,7 @@ def _settings(
     Raises ConfigError, RunDirectoryError if there is no run to resume, and UsageError if that run trains.
     """
     from dart.config.config import load_config
-    from dart.config.layers import literal
+    from dart.config.layers import overrides_of
     from dart.core.run_directory import RunPaths, config_to_resume
 
     if checkpoint is None:
@@ -136,14 +131,18 @@ def _settings(
         paths = RunPaths(run_dir)
         kept = config_to_resume(paths)
         _refuse_run_that_trains(paths)
-        return load_config(kept, [*chosen, f"run.dir={literal(str(run_dir))}"])
+        return load_config(kept, [*chosen, *overrides_of({"run.dir": run_dir})])
     of_its_run = RunPaths(checkpoint.resolve().parent.parent).config
     path = config or (of_its_run if of_its_run.is_file() else None)
-    policy = [f"training.policy={literal(str(checkpoint.resolve()))}", 'training.learner="none"']
-    directory = [f"run.dir={literal(str(run_dir))}"] if run_dir else []
-    return load_config(
-        path, [*chosen, *policy, "training.ranks=1", "training.gpus=[]", "training.lora.rank=0", *directory]
-    )
+    fixed = {
+        "training.policy": checkpoint.resolve(),
+        "training.learner": "none",
+        "training.ranks": 1,
+        "training.gpus": [],
+        "training.lora.rank": 0,
+        "run.dir": run_dir,
+    }
+    return load_config(path, [*chosen, *overrides_of(fixed)])
 
 
 def _refuse_run_that_trains(paths: "RunPaths") -> None:

@@ -66,9 +66,12 @@ def explore(
     """
     if site is None and not resume:
         end("name the site to explore, as in `dartrl explore sites/shop`", ExitCode.USAGE)
+    from dart.config.layers import overrides_of
+
     folder = _folder(site, run_dir, config, overrides or [])
-    chosen = [*(overrides or []), *_chosen(site, actions, explorers, folder)]
-    settings = _config(config, chosen, folder, resume=resume)
+    given = {"exploration.actions": actions, "exploration.explorers": explorers, "run.dir": folder}
+    chosen = [*(overrides or []), *overrides_of(of_site(site, EXPLORE_TASK) | given)]
+    settings = load_or_kept(config, chosen, folder, resume=resume)
     with errors_as_exit_codes(settings.run.dir):
         _explore(settings, resume=resume)
         if data is not None:
@@ -94,20 +97,18 @@ def _folder(site: str | None, run_dir: Path | None, config: Path | None, overrid
     return found[-1]
 
 
-def _chosen(site: str | None, actions: int | None, explorers: int | None, folder: Path) -> list[str]:
-    """Return the overrides of the configuration that follow from the options of the command line."""
-    from dart.config.layers import literal
+def of_site(site: str | None, trained: str) -> dict[str, object]:
+    """Return the values of the configuration, by key, that name a site; none if `site` is None.
 
-    chosen = [f"run.dir={literal(str(folder))}"]
-    if site is not None:
-        task = literal([task_of(site, EXPLORE_TASK)])
-        chosen += [f"environments.kind={literal(site.partition('/')[0])}"]
-        chosen += [f"exploration.tasks={task}", f"tasks.train={task}"]
-    if actions is not None:
-        chosen.append(f"exploration.actions={actions}")
-    if explorers is not None:
-        chosen.append(f"exploration.explorers={explorers}")
-    return chosen
+    trained   name of the site's task that is trained, if the site has one
+    """
+    if site is None:
+        return {}
+    return {
+        "environments.kind": site.partition("/")[0],
+        "exploration.tasks": [task_of(site, EXPLORE_TASK)],
+        "tasks.train": [task_of(site, trained)],
+    }
 
 
 def task_of(site: str, named: str) -> str:
@@ -135,14 +136,17 @@ def task_of(site: str, named: str) -> str:
     return task if task in known else site
 
 
-def _config(path: Path | None, overrides: list[str], folder: Path, *, resume: bool) -> "Config":
+def load_or_kept(
+    path: Path | None, overrides: list[str], folder: Path, *, resume: bool, default: Path | None = None
+) -> "Config":
+    """Load the configuration `path`; without it, with `resume`, that of the run in `folder`, or `default`."""
     from dart.config.config import load_config
     from dart.core.run_directory import RunPaths
 
     kept = RunPaths(folder).config
-    if resume and kept.is_file():  # else `refuse_at_once` says that there is nothing to resume
+    if resume and kept.is_file():  # else a later check says that there is nothing to resume
         path = path or kept
-    return load_config(path, overrides)
+    return load_config(path or default, overrides)
 
 
 def _explore(config: "Config", *, resume: bool) -> None:

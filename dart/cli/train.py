@@ -49,14 +49,13 @@ def training_config(
     raises    ConfigError; NotRunningError or RunDirectoryError if there is no run to resume
     """
     from dart.config.config import load_config
-    from dart.config.layers import literal
+    from dart.config.layers import overrides_of
     from dart.core.run_directory import RunPaths, config_to_resume, latest_run
 
     if resume and path is None:
         run_dir = run_dir or latest_run(RUNS, trains=True)
         path = config_to_resume(RunPaths(run_dir))
-    chosen = [f"run.dir={literal(str(run_dir))}"] if run_dir else []
-    return load_config(path, [*overrides, *chosen])
+    return load_config(path, [*overrides, *overrides_of({"run.dir": run_dir})])
 
 
 def _train(config: "Config", *, resume: bool) -> None:

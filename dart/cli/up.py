@@ -240,10 +240,9 @@ def _down_elsewhere(root: Path, wait_s: float, *, now: bool) -> None:
 
 def _cluster_file(config: Path, overrides: Sequence[str], run_dir: Path | None) -> "ClusterFile":
     from dart.config.cluster import load_cluster
-    from dart.config.layers import literal
+    from dart.config.layers import overrides_of
 
-    chosen = [f"run.dir={literal(str(run_dir))}"] if run_dir else []
-    return load_cluster(config, [*overrides, *chosen])
+    return load_cluster(config, [*overrides, *overrides_of({"run.dir": run_dir})])
 
 
 def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool) -> None:

@@ -165,11 +165,16 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
+def overrides_of(values: Mapping[str, Any]) -> list[str]:
+    """Return values by key as `--set` takes them, such as `run.minutes=3`. A value of None is left out."""
+    return [f"{key}={literal(value)}" for key, value in values.items() if value is not None]
+
+
 def literal(value: Any) -> str:
     """Return one value as TOML text. A lone surrogate stays as it is, for the check of the values to find."""
     if isinstance(value, list):
         return "[" + ", ".join(literal(item) for item in value) + "]"
-    if isinstance(value, str):
+    if isinstance(value, str | Path):
         # A TOML basic string is a JSON string; characters that a terminal cannot show are escaped too.
-        return "".join(map(_escaped, json.dumps(value, ensure_ascii=False)))
+        return "".join(map(_escaped, json.dumps(str(value), ensure_ascii=False)))
     return str(value).lower() if isinstance(value, bool) else repr(value)
