@@ -12,6 +12,9 @@ record.
 import msgspec
 from msgspec import Struct
 
+from dart.inspect.sidecar_status import Sidecar
+from dart.inspect.signals import Ending
+
 FOLDERS = ("reports", "logs", "crash")
 """The folders of the run directory whose files can be read."""
 
@@ -28,22 +31,6 @@ class FileState(Struct, frozen=True):
     name: str
     inode: int
     size_bytes: int
-
-
-class SidecarState(Struct, frozen=True):
-    """The status of a sidecar (`dart.inspect.sidecar_status`)."""
-
-    name: str
-    is_well: bool
-    text: str
-
-
-class EndingState(Struct, frozen=True):
-    """The signals that the main process received (`dart.inspect.signals`)."""
-
-    signal: int
-    since_unix_s: float
-    count: int
 
 
 class MachineState(Struct, frozen=True, kw_only=True):
@@ -67,8 +54,9 @@ class MachineState(Struct, frozen=True, kw_only=True):
     """Content of the file `processes.json`; empty if there is no such file."""
     session: str
     """Content of the file `session.json`; empty if there is no such file."""
-    sidecars: tuple[SidecarState, ...]
-    ending: EndingState | None
+    sidecars: tuple[Sidecar, ...]
+    ending: Ending | None
+    """The signals that the main process received."""
     files: tuple[FileState, ...]
     """All files of reports, and the logs and crash files of the actors that the request names in `about`."""
 

@@ -14,14 +14,7 @@ from dart.core.run_directory import RunPaths, holder
 from dart.inspect.processes import GONE, process_at, state_of_main
 from dart.inspect.sidecar_status import read_sidecars
 from dart.inspect.signals import read as read_signals
-from dart.run.inspection_protocol import (
-    FILE_BYTES,
-    FOLDERS,
-    EndingState,
-    FileState,
-    MachineState,
-    SidecarState,
-)
+from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, FileState, MachineState
 
 QUICKLY = 1
 """Level of zlib compression of the board. The lowest is enough, because most bytes of its rows are 0."""
@@ -45,8 +38,8 @@ def machine_state(paths: RunPaths, about: Collection[str] = ()) -> MachineState:
         processes=dict(_processes(paths)),
         launcher=_text(paths.root / "processes.json"),
         session=_text(paths.session),
-        sidecars=tuple(SidecarState(one.name, one.is_well, one.text) for one in read_sidecars(paths)),
-        ending=_ending(paths),
+        sidecars=read_sidecars(paths),
+        ending=read_signals(paths),
         files=tuple(sorted(_files(paths, about), key=lambda file: (file.folder, file.name))),
     )
 
@@ -64,11 +57,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
-
-
-def _ending(paths: RunPaths) -> EndingState | None:
-    found = read_signals(paths)
-    return None if found is None else EndingState(found.signal, found.since_unix_s, found.count)
 
 
 def _files(paths: RunPaths, about: Collection[str]) -> Iterator[FileState]:

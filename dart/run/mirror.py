@@ -44,7 +44,7 @@ from dart.inspect.sidecar_status import INSPECTION, NAMES, Sidecar, remove_sidec
 from dart.run.control_protocol import ControlAnswer, Request
 from dart.run.ending import still_runs
 from dart.run.inspection_client import ANSWER_S, InspectionClient, Unreachable
-from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, EndingState, FileState, MachineState
+from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, FileState, MachineState
 from dart.store.control_node import ControlNode, read_control_node
 
 REFRESH_S = 1.0
@@ -279,12 +279,11 @@ class Mirror:
         shown = {one.name: one for one in state.sidecars if one.name in NAMES}
         for name in NAMES:
             if name in shown:
-                one = shown[name]
-                write_sidecar(self.paths, Sidecar(name=name, is_well=one.is_well, text=one.text))
+                write_sidecar(self.paths, shown[name])
             else:
                 remove_sidecar(self.paths, name)
 
-    def _write_ending(self, ending: EndingState | None) -> None:
+    def _write_ending(self, ending: signals.Ending | None) -> None:
         """Write the signals of the main process as if this process had received them."""
         if ending is None:
             signals.forget(self.paths)
