@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths, lock_holder
 from dart.environments.browser.environment import CHROMIUM
 from dart.preflight.disk_need import disk_need, existing_part
+from dart.preflight.gpu_memory import of_gpus
 from dart.preflight.requirements import (
     TRAIN_PACKAGES,
     absent_gpus,
@@ -47,8 +47,6 @@ DISK_OUT_BYTES = 200 * MIB
 
 FILES_LOW = 4096
 """A limit of this many open files is enough: a supervisor opens two for each child, a browser a few dozen."""
-
-GPU_DEADLINE_S = 5.0
 
 
 class CheckVerdict(StrEnum):
@@ -140,7 +138,7 @@ def packages(target: CheckTarget) -> Iterator[CheckResult]:
 def gpu(target: CheckTarget) -> Iterator[CheckResult]:
     """Report the graphics cards, whether the installed torch can use them, and named GPUs that are absent."""
     yield from (_problem("gpu", problem) for problem in absent_gpus(target.config))
-    cards = ", ".join(_cards())
+    cards = ", ".join(of_gpus("name"))
     build = _version_of("torch")
     if not cards:
         yield _note(
@@ -158,15 +156,6 @@ def _version_of(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "none"
-
-
-def _cards() -> list[str]:
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=GPU_DEADLINE_S, check=False)
-    except (subprocess.TimeoutExpired, OSError):
-        return []
-    return ran.stdout.splitlines() if ran.returncode == 0 else []
 
 
 def browser(target: CheckTarget) -> Iterator[CheckResult]:

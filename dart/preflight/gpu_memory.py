@@ -9,7 +9,6 @@ compiled graphs is assumed (`RUNTIME_BYTES`). For a trainer of a 3B policy with 
 """
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,16 +101,25 @@ def dimensions_of(folder: Path) -> Dimensions:
         raise ValueError(f"{folder}/config.json has no {missing} of a vision-language model") from missing
 
 
-def gpu_bytes_here(program: str = "nvidia-smi") -> int | None:
+def gpu_bytes_here() -> int | None:
     """Return the memory of this machine's smallest GPU in bytes; None if no GPU is found."""
-    if shutil.which(program) is None:
-        return None
-    command = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=SMI_DEADLINE_S, check=True)
-        return min(int(line) for line in told.stdout.split()) * 2**20
-    except (OSError, ValueError, subprocess.SubprocessError):
+        return min(map(int, of_gpus("memory.total"))) * 2**20
+    except ValueError:
         return None  # the plan is shown without a limit
+
+
+def of_gpus(what: str) -> list[str]:
+    """Return one property of each GPU of this machine; empty if it has none or its driver does not answer.
+
+    what   name of the property, as in `nvidia-smi --help-query-gpu`
+    """
+    command = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=SMI_DEADLINE_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return ran.stdout.splitlines()
 
 
 def on_gpus(

@@ -87,14 +87,14 @@ def test_a_torch_that_was_not_installed_as_a_package_is_none(monkeypatch: pytest
         raise metadata.PackageNotFoundError(package)
 
     monkeypatch.setattr(metadata, "version", missing)
-    monkeypatch.setattr(doctor, "_cards", list)
+    monkeypatch.setattr(doctor, "of_gpus", lambda _: [])
     (found,) = doctor.gpu(CheckTarget(config=Config()))
     assert "torch none" in found.found
 
 
 def test_named_gpus_that_are_not_here_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr(doctor, "_cards", list)
+    monkeypatch.setattr(doctor, "of_gpus", lambda _: [])
     config = load_config(None, ["rollout.engine=vllm", "rollout.gpus=[0, 1]"])
     wrong, _ = doctor.gpu(CheckTarget(config=config))
     assert wrong.verdict is CheckVerdict.WRONG
