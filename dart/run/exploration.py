@@ -15,7 +15,6 @@ from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.core.errors import DartError, UsageError
 from dart.core.run_directory import RunPaths, claimed
-from dart.exploration.coverage import CoveragePoint
 from dart.exploration.follower import GraphFollower
 from dart.exploration.planning import frontier
 from dart.inspect.time_budget import TimeBudget
@@ -48,7 +47,6 @@ class ExplorationProgress:
     open_screens: int
     """Number of screens with candidates that were never tried: the frontier."""
     edges: int
-    curve: tuple[CoveragePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +109,6 @@ class ExplorationView:
             shapes=len(graph.shapes),
             open_screens=len(frontier(graph, (), self._settings.max_depth)),
             edges=sum(1 for _ in graph.edges()),
-            curve=tuple(graph.curve()),
         )
 
 

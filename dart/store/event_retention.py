@@ -1,8 +1,9 @@
 """Which old LOAD events are deleted, so that a run of weeks fits on the disk.
 
-Every actor sends an event of the kind LOAD (`dart.telemetry.load_meter`) every few seconds. Its figures are
-totals since the actor started. So one event for a stretch of time is enough, the last one: its totals include
-those of the deleted events. If the actor was replaced meanwhile, the last event of each incarnation is kept.
+Every actor sends an event of the kind LOAD (`dart.telemetry.load_meter`) every few seconds; no other kind is
+sent periodically. Its figures are totals since the actor started. So one event for a stretch of time is
+enough, the last one: its totals include those of the deleted events. If the actor was replaced meanwhile, the
+last event of each incarnation is kept.
 """
 
 import math
@@ -10,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from dart.telemetry.load_meter import LOAD, is_new_incarnation
+from dart.telemetry.load_meter import is_new_incarnation
 
 EVERY_S = 600.0
 """Seconds between two deletions of old events."""
@@ -21,11 +22,6 @@ backlog, as after a restart, takes several deletions."""
 
 LEAST_LOOK_S = 60.0
 """The least time by which a deletion gets further, so that a backlog always comes to its end."""
-
-FLOODING = LOAD
-"""The kind of events of which old ones are deleted. No other kind is sent periodically: 200 environments send
-40 of these events a second."""
-
 
 TIERS = ((3600.0, 60.0), (86_400.0, 900.0))
 """Pairs of an age and an interval, in seconds. Of the events that are older than the age, the last one of

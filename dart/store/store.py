@@ -24,7 +24,6 @@ from dart.store.batch_leases import BatchLeases
 from dart.store.demonstration_writer import DemonstrationWriter
 from dart.store.errors import BlobDamage, StoreConflict
 from dart.store.event_retention import (
-    FLOODING,
     LEAST_LOOK_S,
     LOOK_EVENTS,
     TIERS,
@@ -39,6 +38,7 @@ from dart.store.reader import Unpack
 from dart.store.rollout_leases import RolloutLeases
 from dart.store.serialization import row_of, unpack_steps, unpack_without_prompts
 from dart.store.steps_sweep import deletes_before_unix_s, sweep
+from dart.telemetry.load_meter import LOAD
 
 T = TypeVar("T")
 
@@ -208,6 +208,6 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
 
     def _thin(self, stretch: Stretch) -> int:
         first, end = (first_event_after(self._bare, at) for at in (stretch.begin_unix_s, stretch.end_unix_s))
-        span = {"kind": FLOODING, "first": first, "end": end}
+        span = {"kind": LOAD, "first": first, "end": end}
         kept = last_of_incarnations(select(self._bare, EVENTS_WITHIN, **span))
         return int(self._execute(THIN_EVENTS, **span, every_s=stretch.keep_every_s, kept=kept).rowcount)
