@@ -360,5 +360,3 @@ class Totals:
     """Number of attempts that ended without a reward, by fault kind."""
     drops: Mapping[str, int]
     """Number of dropped rollouts by reason."""
-    fenced: int
-    """Number of late reports that were refused."""

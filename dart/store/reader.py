@@ -389,8 +389,6 @@ class StoreReader:
                 outcomes=queries.tally(connection, "outcome"),
                 faults=queries.tally(connection, "fault"),
                 drops=queries.tally(connection, "drop"),
-                fenced=record_rules.counter(connection, "fenced")
-                + record_rules.counter(connection, "fenced_commits"),
             )
 
     def episodes_finished(self) -> int:

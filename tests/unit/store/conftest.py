@@ -1,6 +1,6 @@
 """A record with version 0, migrated once for all tests."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -24,3 +24,10 @@ def record(places: RecordPlaces, new_record: RecordAddress) -> Iterator[Store]:
     """Open for writing; its clock always shows 5000."""
     with Store(new_record, clock=lambda: 5000.0, steps=places.steps) as opened:
         yield opened
+
+
+@pytest.fixture
+def fenced(places: RecordPlaces, new_record: RecordAddress) -> Callable[[], int]:
+    """Returns the number of late reports that the record has refused."""
+    total = "SELECT sum(value) FROM counters WHERE name IN ('fenced', 'fenced_commits')"
+    return lambda: int(places.run(new_record, total)[0][0])
