@@ -18,6 +18,7 @@ from dart.cli.align import align
 from dart.cli.config import config_app
 from dart.cli.demo import demo
 from dart.cli.doctor import doctor, setup
+from dart.cli.down import down
 from dart.cli.evaluate import evaluate
 from dart.cli.events import events, why
 from dart.cli.exit_codes import errors_as_exit_codes
@@ -31,7 +32,7 @@ from dart.cli.rescore import rescore
 from dart.cli.tasks import tasks_app
 from dart.cli.train import pretrain, train
 from dart.cli.trajectories import trajectories_app
-from dart.cli.up import down, up
+from dart.cli.up import up
 from dart.cli.versions import checkpoints_app, policy_app
 from dart.cli.web import metrics, web
 from dart.core.import_guard import require_own_supervision

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from actors.testing import InMemorySystem
-from dart.cli.up import _what_it_would_do
+from dart.cli.start_plan import what_it_would_do
 from dart.config.config import Config, load_config
 from dart.core import messages as m
 from dart.core.errors import RunDirectoryError
@@ -331,7 +331,7 @@ def test_a_new_run_leaves_the_database_of_another_one_alone(
     with Store(address) as running:
         running.record_event("pools_sized", "root", {})
         with pytest.raises(RunDirectoryError, match="holds the record of a run"):
-            _what_it_would_do(config, RunPaths(tmp_path / "second"))
+            what_it_would_do(config, RunPaths(tmp_path / "second"))
         with pytest.raises(RunDirectoryError, match=r"holds the record of a run.*name an empty database"):
             begin_record(config, RunPaths(tmp_path / "second"))
         assert running.record_event("restart", "env-000") > 0

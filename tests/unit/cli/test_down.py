@@ -20,8 +20,8 @@ from tests.recorded_run import record_run
 def ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that runs every run, and ends when it is asked to."""
     monkeypatch.setattr(run_directory, "lock_holder", lambda root: LockHolder(pid=7, ticks=0))
-    monkeypatch.setattr("dart.cli.up._end_process", lambda root, found, wait_s, *, now: wait_s > 1.0)
-    monkeypatch.setattr("dart.cli.up._is_released", lambda root, found: True)
+    monkeypatch.setattr("dart.cli.down._end_process", lambda root, found, wait_s, *, now: wait_s > 1.0)
+    monkeypatch.setattr("dart.cli.down._is_released", lambda root, found: True)
 
 
 @pytest.mark.usefixtures("ended")

@@ -15,8 +15,10 @@ import structlog
 from click.testing import Result
 from typer.testing import CliRunner
 
-from dart.cli import cluster, up
+from dart.cli import cluster, detached, up
+from dart.cli.daemon_log import log_of_daemon
 from dart.cli.main import app as app_of_dartrl
+from dart.cli.start_plan import what_it_would_do
 from dart.cluster import connection, site
 from dart.config.cluster import ClusterConfig, ClusterFile
 from dart.config.config import load_config
@@ -36,7 +38,7 @@ def test_a_hangup_ends_nothing_while_a_run_starts_or_its_data_are_checked(
         raise TemporaryError("it came so far")
 
     monkeypatch.setattr(requirements, "require_installation", lambda _: None)
-    monkeypatch.setattr(up, "_log", lambda *_: Mock())
+    monkeypatch.setattr(up, "log_of_daemon", lambda *_: Mock())
     monkeypatch.setattr(app, "train", train)
     config = load_config(None, [f"run.dir={str(tmp_path)!r}"])
 
@@ -79,7 +81,7 @@ def test_the_job_for_kubernetes_resumes_a_run_if_the_command_does(tmp_path: Path
 def test_a_job_for_kubernetes_is_named_also_with_detach(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, detach: list[str]
 ) -> None:
-    monkeypatch.setattr(up, "_detach", Mock())
+    monkeypatch.setattr(up, "start_detached", Mock())
     places = 'record = "postgresql://me@db/runs"\nblobs = "s3://bucket/prefix"\n'
     file = tmp_path / "cluster.toml"
     file.write_text(f'run = "smoke"\n{places}[engine.kubernetes]\nimage = "registry/dartrl"\n')
@@ -96,7 +98,7 @@ def test_the_log_of_a_daemon_is_bounded_keeps_the_newest_and_loses_no_line_in_be
     tmp_path: Path,
 ) -> None:
     before = structlog.get_config()
-    log = up._log(tmp_path / "daemon.jsonl", 10_000)
+    log = log_of_daemon(tmp_path / "daemon.jsonl", 10_000)
     try:
         for number in range(150):
             log.info("said", number=number, text="x" * 200)
@@ -152,7 +154,7 @@ def test_a_plan_for_a_run_without_its_record_is_refused(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     paths.config.touch()
     with pytest.raises(DiskError, match=r"store\.db does not exist.*nothing was started or changed"):
-        up._what_it_would_do(load_config(), paths)
+        what_it_would_do(load_config(), paths)
 
 
 def planned(tmp_path: Path, *overrides: str, gpu_gib: float | None = None) -> Result:
@@ -235,10 +237,10 @@ def test_a_run_in_the_background_on_this_machine_fetches_its_policy_before_its_n
     monkeypatch.setattr(hub_fetch, "fetch", lambda policy, _: done.append(f"fetch {policy}"))
     monkeypatch.setattr(requirements, "require_installation", lambda _: done.append("check"))
     monkeypatch.setattr("subprocess.Popen", Mock())
-    monkeypatch.setattr(up, "_await_up", lambda *_: None)
+    monkeypatch.setattr(detached, "_await_up", lambda *_: None)
     config = load_config(None, [f"run.dir={str(tmp_path / 'run')!r}", *HUB_POLICY])
 
-    up._detach(config, None, [], None, is_local=is_local)
+    detached.start_detached(config, None, [], None, is_local=is_local)
 
     assert done == (["fetch hf://owner/tiny@main", "check"] if is_local else [])
 
@@ -248,12 +250,12 @@ def test_a_run_in_the_background_that_starts_slowly_is_waited_for_as_long_as_ask
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr("dart.run.control_socket.request", Mock(side_effect=SilentError("it starts")))
-    monkeypatch.setattr(up, "time", SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append))
+    monkeypatch.setattr(detached, "time", SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append))
 
     with pytest.raises(TemporaryError, match="is not up after 600 s and is still starting"):
-        up._await_up(tmp_path, lambda: None, 600.0)
+        detached._await_up(tmp_path, lambda: None, 600.0)
 
-    assert sum(waits) == pytest.approx(600.0, abs=2 * up.POLL_S)
+    assert sum(waits) == pytest.approx(600.0, abs=2 * detached.POLL_S)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +272,7 @@ def test_a_log_among_the_files_of_the_run_is_refused_before_anything_is_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: list[str]
 ) -> None:
     """A new run would take it for a file of another program, now and at each later start."""
-    for start in ("_up", "_detach", "_show_plan"):
+    for start in ("_up", "start_detached", "show_plan"):
         monkeypatch.setattr(up, start, Mock())
     (tmp_path / "link").symlink_to(tmp_path)
     log = tmp_path / "link" / "run" / "daemon.jsonl"
@@ -289,7 +291,7 @@ def test_a_run_that_is_continued_without_being_named_stays_the_same_when_another
     monkeypatch.chdir(tmp_path)
     began: list[Any] = []
     monkeypatch.setattr(up, "_up", lambda _, read, *__, **___: began.append(read))
-    monkeypatch.setattr(up, "_detach", lambda _, __, words, *___, **____: began.append(words))
+    monkeypatch.setattr(up, "start_detached", lambda _, __, words, *___, **____: began.append(words))
 
     def begin(name: str, *, at_s: float, actors: int) -> None:
         paths = RunPaths(Path("runs") / name)
