@@ -240,6 +240,16 @@ class Vitals:
     uses: int
     last_error: str
 
+    @property
+    def is_second_row(self) -> bool:
+        """Whether an actor's replacement starts in this row, or its old process ends here (`second_row`)."""
+        return self.name.endswith("~")
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether the row is free, or is a second row whose process has ended."""
+        return self.state is ActorState.FREE or (self.is_second_row and self.state is ActorState.STOPPED)
+
 
 _STAYS = frozenset({"name", "incarnation"})
 """Fields that keep their value when a row is emptied for another actor.

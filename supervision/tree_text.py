@@ -4,20 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from actors.board import ActorState, Board, Vitals
 
-_GONE = frozenset({ActorState.FREE, ActorState.STOPPED})
-
 
 def tree_lines(board: Board) -> list[str]:
     """One line per actor: name, state, incarnation, and why it was last restarted."""
-    rows = [row for row in board.rows() if not _is_unused(row)]
+    rows = [row for row in board.rows() if not row.is_unused]
     names = {row.name for row in rows}
-    roots = [row for row in rows if row.parent not in names and row.state not in _GONE]
+    roots = [row for row in rows if row.parent not in names and row.state is not ActorState.STOPPED]
     return [line for root in roots for line in _branch(root, rows, "", "")]
-
-
-def _is_unused(row: Vitals) -> bool:
-    """Whether a row belongs to a forgotten child, or is a second row without a process."""
-    return row.state is ActorState.FREE or (row.name.endswith("~") and row.state in _GONE)
 
 
 def _branch(row: Vitals, rows: Sequence[Vitals], first: str, rest: str) -> Iterator[str]:

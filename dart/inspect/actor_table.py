@@ -132,8 +132,7 @@ def is_shown(row: Vitals) -> bool:
     actor. While an actor is replaced, the board has a second row for its next process; that row counts only
     while the next process exists.
     """
-    is_unused_second = row.name.endswith("~") and row.state is ActorState.STOPPED
-    return bool(row.parent) and row.state is not ActorState.FREE and not is_unused_second
+    return bool(row.parent) and not row.is_unused
 
 
 def _row(row: Vitals, process: Process, recent: int, window_s: float, now_s: float) -> ActorRow:

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Self
 
-from actors.board import ActorState, Vitals, rows_of, second_row
+from actors.board import ActorState, Vitals, rows_of
 from dart.config.alarm_names import LearningAlarm
 from dart.config.config import Config, kept_config
 from dart.core.errors import NotRunningError
@@ -187,7 +187,7 @@ def _main_process(run_dir: Path) -> int | None:
 
 def _restarts(vitals: Sequence[Vitals]) -> int:
     """Return how often the actors were restarted. A second row has a copy of its actor's number."""
-    return sum(row.restarts for row in vitals if is_shown(row) and not row.name.endswith(second_row("")))
+    return sum(row.restarts for row in vitals if is_shown(row) and not row.is_second_row)
 
 
 def _of_all_tasks(measured: Mapping[str, Score], tasks: int) -> float | None:

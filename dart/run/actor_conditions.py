@@ -17,11 +17,8 @@ def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
     Rows of clients (processes that only send asks) and of deleted children are left out, and so is the second
     row of a child that is being replaced.
     """
-    return {
-        row.name: row
-        for row in rows
-        if row.parent and row.state is not ActorState.FREE and not row.name.endswith("~")
-    }
+    named = (row for row in rows if row.parent and row.state is not ActorState.FREE)
+    return {row.name: row for row in named if not row.is_second_row}
 
 
 def why_not_restart(name: str, actors: Mapping[str, Vitals]) -> str:
