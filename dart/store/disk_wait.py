@@ -1,4 +1,4 @@
-"""Wait for free disk space or for the object storage while a blob or a checkpoint is written.
+"""Wait for free disk space or for a server while data of the run are read or written.
 
 While the database itself refuses writes, the store actor waits (`dart.store.actor`).
 """
@@ -11,7 +11,7 @@ from actors.actor import Actor
 from dart.core.disk_errors import FULL_DISK
 from dart.core.errors import DiskError
 from dart.store.blobs import BlobStore
-from dart.store.errors import BlobsBusy, StoreBusy
+from dart.store.errors import StoreBusy
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import Data, emit
 from dart.telemetry.events import PAUSED
@@ -33,15 +33,15 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T]) -> T: ...
 
 
 async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T]]) -> T:
-    """Call `work`, and repeat it while the disk is full or the object storage does not answer.
+    """Call `work`, and repeat it while the disk is full or a server of record or blobs does not answer.
 
     Returns the result of `work`, and raises its other errors. `work` must leave nothing half-written when it
     fails. There is no time limit, because only a person can free space. During the wait the log names `what`,
-    which is being written, and the board shows the actor as not ready and when it last waited. The end of the
-    wait is an event of the record.
+    which is read or written, and the board shows the actor as not ready and when it last waited. The end of
+    the wait is an event of the record.
     """
     began_s: float | None = None
-    lacks = ""
+    reason = ""
     while True:
         try:
             result = work()
@@ -49,17 +49,16 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
         except (OSError, DiskError, RuntimeError) as error:  # RuntimeError: libraries that lose the number
             if not is_no_room(error):
                 raise
-            lacks = "no answer of the object storage" if _is_storage_away(error) else "no room on the disk"
             if began_s is None:
-                began_s = actor.clock.monotonic_s()
-                actor.log.error("waits_for_room", what=what, reason=str(error))
+                began_s, reason = actor.clock.monotonic_s(), str(error)
+                actor.log.error("waits_for_room", what=what, reason=reason)
                 actor.set_ready(False)
             actor.set_gauges({Gauge.WAITED_UNIX_S: int(actor.clock.unix_s())})
             await actor.sleep(ROOM_RETRY_S)
             continue
         if began_s is not None:
             actor.set_ready(True)
-            _say_it_goes_on(actor, f"{lacks} for {what}", actor.clock.monotonic_s() - began_s)
+            _say_it_goes_on(actor, f"{what}: {reason}", actor.clock.monotonic_s() - began_s)
         return done
 
 
@@ -88,10 +87,6 @@ def is_no_room(error: BaseException) -> bool:
         or "No space left on device" in str(cause)  # libraries that lose the number
         for cause in _causes(error)
     )
-
-
-def _is_storage_away(error: BaseException) -> bool:
-    return any(isinstance(cause, BlobsBusy) for cause in _causes(error))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -105,12 +105,13 @@ KINDS: Mapping[str, EventKind] = {
         },
     ),
     PAUSED: EventKind(
-        about="An actor continues after the disk was full, or the record was locked by another process.",
+        about="An actor continues after the disk was full, another process had locked the record, or the "
+        "record's server or the object storage did not answer.",
         subject="the actor that waited",
         fields={
             "began_unix_s": "when the wait began",
             "paused_s": "how long the actor waited",
-            "reason": "what refused the write, and the remedy",
+            "reason": "what refused the read or write, in the words of the error",
         },
     ),
     TASK_QUARANTINED: EventKind(

@@ -333,7 +333,7 @@ def test_a_score_counts_when_there_was_room_for_its_judgement(system: System) ->
     system.until_told(m.RolloutStored)
     assert (system.trajectory().reward, len(system.full)) == (1.0, 0)
     (paused,) = [event for event in system.reader.events() if event.kind == PAUSED]
-    assert (paused.subject, paused.data["reason"]) == (ENV, "no room on the disk for a judgement")
+    assert (paused.subject, paused.data["reason"]) == (ENV, "a judgement: [Errno 28] No space left on device")
 
 
 def test_the_step_cap_ends_an_episode_with_its_own_outcome(system: System) -> None:

@@ -20,7 +20,7 @@ from dart.core.record_address import RecordAddress
 from dart.store.actor import BLOBS_RETRY_S, RETRY_S, StoreActor
 from dart.store.client import result_of, write
 from dart.store.disk_wait import ROOM_RETRY_S, await_room, is_no_room
-from dart.store.errors import BlobMissing, BlobsBusy, StoreUnavailable
+from dart.store.errors import BlobMissing, BlobsBusy, StoreBusy, StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import RunBlobs
 from dart.telemetry.board_gauges import Gauge
@@ -221,10 +221,18 @@ def test_work_that_finds_no_room_is_done_when_there_is(
     assert event.data["paused_s"] == pytest.approx(2 * ROOM_RETRY_S)
 
 
-def test_work_that_object_storage_does_not_answer_waits_and_says_so(
-    bench: InMemorySystem, new_record: RecordAddress, client: Client
+@pytest.mark.parametrize(
+    "error",
+    [
+        BlobsBusy("s3://bucket/run: the object storage does not answer"),
+        StoreBusy("postgresql://db/run: its server does not answer"),
+    ],
+    ids=str,
+)
+def test_work_that_a_server_does_not_answer_waits_and_says_so(
+    bench: InMemorySystem, new_record: RecordAddress, client: Client, error: StoreBusy
 ) -> None:
-    client.run(client.work([BlobsBusy("s3://bucket/run: the object storage does not answer")]))
+    client.run(client.work([error]))
     bench.settle()
     assert client.done == []
     assert waited_unix_s(bench, "env-000") == int(bench.clock.unix_s())
@@ -232,7 +240,7 @@ def test_work_that_object_storage_does_not_answer_waits_and_says_so(
     assert client.done == ["done"]
     with StoreReader(new_record) as reader:
         (event,) = reader.events()
-    assert event.data["reason"] == "no answer of the object storage for a screenshot"
+    assert event.data["reason"] == f"a screenshot: {error}"
 
 
 def test_any_other_error_is_no_pause(bench: InMemorySystem, client: Client) -> None:
