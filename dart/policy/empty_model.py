@@ -2,8 +2,8 @@
 
     python -m dart.policy.empty_model models/UI-TARS-1.5-7B
 
-prints one JSON object: the shape of each weight by its name. `dart.preflight.gpu_memory` runs this command in
-a process of its own, because this module imports torch.
+prints one JSON object: the shape of each weight by its name. `dart.preflight.planned_layout` runs this
+command in a process of its own, because this module imports torch.
 """
 
 import json

@@ -253,15 +253,15 @@ KINDS: Mapping[str, EventKind] = {
     ),
     SIDECAR_UP: EventKind(
         level="info",
-        about="A sidecar has begun to work (the page, or the writers of `tracking`), or the control endpoint "
-        "serves again after a defect.",
-        subject="`web`, `tracking` or `control`",
+        about="A sidecar has begun to work (the page, the inspection endpoint, or the writers of "
+        "`tracking`), or the control endpoint serves again after a defect.",
+        subject="`web`, `inspection`, `tracking` or `control`",
         fields={"text": "the address of the page or endpoint, or what is written into which folder"},
     ),
     SIDECAR_DOWN: EventKind(
         about="A sidecar or the control endpoint waits for something, or ended and is started again. The run "
         "continues.",
-        subject="`web`, `tracking` or `control`",
+        subject="`web`, `inspection`, `tracking` or `control`",
         fields={"text": "what the sidecar or endpoint waits for, or how it ended and when it starts again"},
     ),
     ENGINE_STATE: EventKind(
