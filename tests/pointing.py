@@ -3,7 +3,6 @@
 One has a pointer head and answers with patches; the other clicks at points that are written as numbers.
 """
 
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from dart.policy.placement import ModelPlacement
 from dart.policy.pointer_checkpoint import add_pointer
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Screen
+from tests.pictures import png_of
 
 READING = PromptSpec(context=ContextSettings(screenshots=2, turns=4, answer_tokens=40))
 
@@ -31,9 +31,7 @@ ACTIONS = ("click(start_box='(40,60)')", "drag(start_box='(20,20)', end_box='(14
 def png(seed: int) -> bytes:
     """A screen of noise."""
     noise = np.random.default_rng(seed).integers(0, 256, (8, 6, 3), dtype=np.uint8)
-    made = io.BytesIO()
-    Image.fromarray(noise).resize(SIZES[seed % len(SIZES)], Image.Resampling.NEAREST).save(made, "PNG")
-    return made.getvalue()
+    return png_of(Image.fromarray(noise).resize(SIZES[seed % len(SIZES)], Image.Resampling.NEAREST))
 
 
 def asking(sha256: str, temperature: float = 1.0) -> GenerateRequest:

@@ -3,9 +3,7 @@
 import hashlib
 import json
 import os
-import struct
 import time
-import zlib
 from pathlib import Path
 
 from actors.board import ActorState, Board
@@ -17,6 +15,7 @@ from dart.store.blobs import FolderBlobs
 from dart.store.store import Store
 from dart.telemetry.load_meter import LOAD
 from supervision import reports
+from tests.pictures import png
 
 TASKS = ("miniwob/click-test-2", "miniwob/enter-text")
 ANSWERS = ("click(start_box='(80,60)')", "type(content='<b>\"quoted\" & long</b>')", "finished()")
@@ -109,7 +108,7 @@ def _trajectory(lease: RolloutLease, blobs: FolderBlobs, reward: float) -> Traje
 
 def _step(blobs: FolderBlobs, rollout_id: int, index: int) -> Step:
     return Step(
-        screenshot_sha256=blobs.put(png(160, 210, 40 * index + rollout_id)),
+        screenshot_sha256=blobs.put(png(160, 210, (40 * index + rollout_id) % 256)),
         prompt_ids=tuple(range(12)),
         token_ids=(4, 30, 80, 1),
         logprobs=(-0.01, -0.7, -2.0, 0.0),
@@ -173,19 +172,6 @@ def _board(paths: RunPaths, now_s: float) -> None:
     )
     line = {"event": "actor_ready", "level": "info", "timestamp": "2026-11-21T13:45:13.94868Z", "pid": NO_PID}
     (paths.logs / "env-001.jsonl").write_text(f"{json.dumps(line)}\nno json {HOSTILE}\n")
-
-
-def png(width: int, height: int, shade: int) -> bytes:
-    """A picture of one grey."""
-    rows = b"".join(b"\0" + bytes([shade % 256]) * width for _ in range(height))
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(map(_chunk, chunks))
-
-
-def _chunk(named: tuple[bytes, bytes]) -> bytes:
-    name, content = named
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
 
 def a_screenshot(paths: RunPaths) -> str:

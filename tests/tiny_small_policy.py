@@ -1,13 +1,12 @@
 """A small policy of a few thousand parameters, and screens of noise for it."""
 
-import io
-
 import numpy as np
 from PIL import Image
 from tokenizers import Tokenizer
 
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyModel, new_policy
+from tests.pictures import png_of
 
 
 def tiny_small_policy(tokenizer: Tokenizer, seed: int = 0) -> GuiPolicyModel:
@@ -27,6 +26,4 @@ def tiny_small_policy(tokenizer: Tokenizer, seed: int = 0) -> GuiPolicyModel:
 def noise_png(seed: int, width: int = 160) -> bytes:
     """A picture of 210 rows with random pixels."""
     pixels = np.random.default_rng(seed).integers(0, 256, (210, width, 3), dtype=np.uint8)
-    png = io.BytesIO()
-    Image.fromarray(pixels).save(png, "PNG")
-    return png.getvalue()
+    return png_of(Image.fromarray(pixels))

@@ -7,7 +7,6 @@ runs it; `make test` says that it was left out.
 
 import dataclasses
 import importlib.util
-import io
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -42,6 +41,7 @@ from dart.training.distributed_learner import DistributedLearner, RankDied
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
 from dart.training.update_report import UpdateReport
+from tests.pictures import png_of
 from tests.sampled import recorded
 from tests.small_disk import enlarge, small_disk
 
@@ -122,10 +122,8 @@ def group(tiny_qwen: Path, blobs: FolderBlobs) -> Group:
 
 
 def screenshot(blobs: FolderBlobs, seed: int) -> str:
-    picture = io.BytesIO()
     noise = np.random.default_rng(seed).integers(0, 256, (210, 160, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(picture, "PNG")
-    return blobs.put(picture.getvalue())
+    return blobs.put(png_of(Image.fromarray(noise)))
 
 
 Configured = Callable[..., Config]

@@ -1,6 +1,5 @@
 """What `dartrl demo` chooses and prints, without a run."""
 
-import io
 import os
 import stat
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from dart.store.browse_queries import TrajectorySummary
 from dart.testing.trajectories import step_at
 from dart.web.step_views import views
 from tests.patience import slowness
+from tests.pictures import png, png_of
 
 
 def played(rollout_id: int, reward: float) -> TrajectorySummary:
@@ -68,15 +68,13 @@ def test_a_bar_is_as_long_as_the_rate() -> None:
 
 @pytest.fixture
 def picture() -> Callable[[tuple[int, int, int, int] | None], bytes]:
-    def png(filled: tuple[int, int, int, int] | None) -> bytes:
+    def screen(filled: tuple[int, int, int, int] | None) -> bytes:
         image = Image.new("RGB", (40, 30), "white")
         if filled:
             ImageDraw.Draw(image).rectangle(filled, fill="black")
-        file = io.BytesIO()
-        image.save(file, "PNG")
-        return file.getvalue()
+        return png_of(image)
 
-    return png
+    return screen
 
 
 def test_the_change_of_a_screen_is_the_rectangle_of_all_changed_pixels(
@@ -85,13 +83,7 @@ def test_the_change_of_a_screen_is_the_rectangle_of_all_changed_pixels(
     assert changed_area(picture(None), picture((5, 6, 9, 7))) == ChangedArea(5, 6, 10, 8)
     assert changed_area(picture(None), picture(None)) is None
     with pytest.raises(ValueError, match="expected two screenshots of one size"):
-        changed_area(picture(None), _other_size())
-
-
-def _other_size() -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (1, 1)).save(file, "PNG")
-    return file.getvalue()
+        changed_area(picture(None), png(1, 1))
 
 
 def test_each_step_says_what_it_did_and_changed_and_the_last_how_the_episode_ended(

@@ -1,18 +1,15 @@
 """Damage to a picture that is found without decoding it."""
 
-import io
-
 import pytest
 from PIL import Image
 
 from dart.core.png import FIRST_CHUNK, whole_png_size
+from tests.pictures import png_of
 
 
 @pytest.fixture(scope="module")
 def png() -> bytes:
-    made = io.BytesIO()
-    Image.effect_noise((160, 210), 64).save(made, "PNG")
-    return made.getvalue()
+    return png_of(Image.effect_noise((160, 210), 64))
 
 
 def test_a_whole_picture_has_its_size(png: bytes) -> None:

@@ -1,8 +1,6 @@
 """ScreenSpot's format: the published layouts, ours, and what is refused."""
 
 import json
-import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +14,8 @@ from dart.core.screenspot import (
     save_image,
     write_screenspot,
 )
+from tests.pictures import png
 from tests.unit.environments.huge_pictures import HUGE_PPM
-
-
-def png(width: int, height: int) -> bytes:
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    rows = zlib.compress(b"\0" * (width + 1) * height)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-
 
 V2 = {
     "img_filename": "one.png",

@@ -1,14 +1,12 @@
 """A site without a browser: pages with buttons that lead to other pages."""
 
-import io
 from collections.abc import Collection, Mapping
 from typing import Any
-
-from PIL import Image
 
 from dart.core.actions import Action, Click
 from dart.environments.faults import ResetFailed
 from dart.environments.protocol import NO_ROLLOUT, Environment, EpisodeKey, Observation, StepResult
+from tests.pictures import png
 from tests.unit.exploration.screens import button
 
 PAGES: Mapping[str, tuple[str, ...]] = {
@@ -46,7 +44,7 @@ class MadeUpSite(Environment):
 
     async def observe(self, *, deadline_s: float) -> Observation:
         level = 20 + 40 * [*self._pages, "away"].index(self._page)
-        return Observation(screenshot=picture(level), instruction="Explore the site.")
+        return Observation(screenshot=png(100, 100, level), instruction="Explore the site.")
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         assert isinstance(action, Click)
@@ -79,13 +77,6 @@ class MadeUpSite(Environment):
             "is_above": False,
             "is_below": False,
         }
-
-
-def picture(level: int) -> bytes:
-    """A PNG of one grey level."""
-    out = io.BytesIO()
-    Image.new("L", (100, 100), level).save(out, "PNG")
-    return out.getvalue()
 
 
 def _button(name: str, row: int) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Queries from an exploration graph: what is ambiguous, hidden, doubled or seen once is left out."""
 
-import io
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from dart.core.errors import UsageError
 from dart.core.exploration import Candidate, Effect, ExploreAct, PageElement, ScreenNode
@@ -26,6 +24,7 @@ from dart.exploration.dataset import (
 from dart.exploration.dataset_files import write_dataset
 from dart.exploration.graph import Graph
 from dart.store.run_blobs import local_blobs
+from tests.pictures import png
 from tests.unit.exploration.screens import SEED, TASK, button, chain, click, node, screen, step
 
 
@@ -45,13 +44,6 @@ def graph_of_two(tries: int, *, other_way: bool = False) -> Graph:
             key = click("Basket", 1).key
             graph.add_step(step(20 + number, 1, key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
     return graph
-
-
-def picture(grey: int) -> bytes:
-    """The PNG of a screen of one grey level."""
-    png = io.BytesIO()
-    Image.new("L", (100, 100), grey).save(png, "PNG")
-    return png.getvalue()
 
 
 def kinds(graph: Graph) -> Counter[QueryKind]:
@@ -247,7 +239,7 @@ def test_no_screenshot_is_in_two_splits_though_its_shapes_are(tmp_path: Path) ->
     for number in range(20):
         grey = 10 + 20 * (number // 2)
         one = node(number + 1, screen(f"page {number}", [f"Save {number // 2}"], grey=grey))
-        graph.add_node(with_picture(one, blobs.put(picture(grey))))
+        graph.add_node(with_picture(one, blobs.put(png(100, 100, grey))))
     written = write_dataset(tmp_path / "data", graph, TASK, SEED, blobs, "runs/made-up")
     samples = [one for split in written for one in read_screenspot(tmp_path / "data" / split.value)]
     assert set(written) == set(Split)
@@ -267,7 +259,7 @@ def test_a_data_set_reads_back_with_its_provenance_and_shares_no_shape(tmp_path:
     blobs = local_blobs(tmp_path).screenshots
     plain, graph = chain(8), Graph()
     for one in plain.nodes.values():
-        graph.add_node(with_picture(one, blobs.put(picture(one.screen_id))))
+        graph.add_node(with_picture(one, blobs.put(png(100, 100, one.screen_id))))
     written = write_dataset(tmp_path / "data", graph, TASK, SEED, blobs, "runs/made-up")
     shapes = {}
     for split, count in written.items():

@@ -1,6 +1,5 @@
 """Screens match by structure and image."""
 
-import io
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ from dart.exploration.matching import (
     structure_of,
     volatile_cells,
 )
+from tests.pictures import png_of
 from tests.unit.exploration.screens import node, screen
 
 CELLS = GRID_COLUMNS * GRID_ROWS
@@ -25,9 +25,7 @@ CELLS = GRID_COLUMNS * GRID_ROWS
 def png(*, dark_rows: int = 0) -> bytes:
     picture = Image.new("RGB", (160, 208), "white")
     picture.paste("black", (0, 0, 160, dark_rows))
-    out = io.BytesIO()
-    picture.save(out, "PNG")
-    return out.getvalue()
+    return png_of(picture)
 
 
 def test_a_grid_has_the_mean_grey_of_each_cell_row_by_row() -> None:

@@ -12,7 +12,7 @@ from dart.core.exploration import Candidate, ExploreAct, LeaseMove, PageElement
 from dart.core.origins import AllowedOrigins, is_local
 from dart.exploration.candidates import CANDIDATES_MOST, actions_of, candidates_of
 from dart.exploration.page_look import ELEMENTS_MOST, NODES_MOST, acts_of, screen_of
-from tests.unit.exploration.made_up_site import picture
+from tests.pictures import png
 from tests.unit.exploration.screens import button, screen
 
 PAGE = "http://shop.localhost/cart"
@@ -86,7 +86,7 @@ def look(text: str, elements: int = 1, nodes: int = 1) -> dict[str, Any]:
 @pytest.mark.parametrize("character", ["\U0001f600", "\u4e16", "a", "\ud83d"])
 def test_a_report_of_the_largest_page_fits_into_a_message(character: str) -> None:
     shown = look(character * 3000, elements=ELEMENTS_MOST + 1, nodes=NODES_MOST + 1)
-    seen = screen_of(shown, shown, [picture(0), picture(255)], ALLOWED)
+    seen = screen_of(shown, shown, [png(100, 100, 0), png(100, 100, 255)], ALLOWED)
     report = m.ExploredReport(
         fence=2**40,
         number=2**40,
@@ -101,7 +101,7 @@ def test_a_report_of_the_largest_page_fits_into_a_message(character: str) -> Non
 
 
 def test_half_a_character_of_a_page_becomes_a_question_mark() -> None:
-    seen = screen_of(*[look("caf\ud83d")] * 2, [picture(0)] * 2, ALLOWED)
+    seen = screen_of(*[look("caf\ud83d")] * 2, [png(100, 100, 0)] * 2, ALLOWED)
     assert (seen.title, seen.url) == ("caf?", f"{PAGE}?caf?")
     assert (seen.elements[0].text, seen.elements[0].role) == ("caf?", "caf?")
 

@@ -1,7 +1,6 @@
 """Made grounding samples: a white screen with one coloured square for each element."""
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from PIL import Image
 
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingSample, save_image, write_screenspot
+from tests.pictures import png_of
 
 WIDTH, HEIGHT = 160, 210
 
@@ -23,9 +23,7 @@ def screen(places: dict[str, Box] = PLACES) -> bytes:
     pixels = np.full((HEIGHT, WIDTH, 3), 255, dtype=np.uint8)
     for name, box in places.items():
         pixels[int(box.top) : int(box.bottom), int(box.left) : int(box.right)] = COLOURS[name]
-    png = BytesIO()
-    Image.fromarray(pixels).save(png, "PNG")
-    return png.getvalue()
+    return png_of(Image.fromarray(pixels))
 
 
 def samples(folder: Path, places: dict[str, Box] = PLACES) -> list[GroundingSample]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from io import BytesIO
 from itertools import islice
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
 
 from dart.core.types import Step
 from dart.imitation.pretrain import PretrainConfig, lr_factor, soften_pointer
@@ -31,6 +29,7 @@ from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
 from dart.testing.trajectories import step_at
 from dart.training.demonstration_format import BadDemonstrations
+from tests.pictures import png
 
 INSTRUCTION = 'Enter "Ann" and press Submit.'
 TOKENIZER = train_tokenizer([INSTRUCTION] * 4)
@@ -50,11 +49,10 @@ def model() -> GuiPolicyModel:
 
 
 def demonstrations(folder: Path, episodes: int = 2) -> Path:
-    png = BytesIO()
-    Image.new("RGB", (160, 210), (255, 0, 0)).save(png, "PNG")
-    red = hashlib.sha256(png.getvalue()).hexdigest()
+    content = png(160, 210, (255, 0, 0))
+    red = hashlib.sha256(content).hexdigest()
     (folder / "screenshots").mkdir()
-    (folder / "screenshots" / f"{red}.png").write_bytes(png.getvalue())
+    (folder / "screenshots" / f"{red}.png").write_bytes(content)
     actions = ("click(start_box='(82,122)')", "type(content='Ann')")
     steps = [{"screenshot_sha256": red, "action": action} for action in actions]
     lines = [

@@ -1,11 +1,9 @@
 """Steps from pages: each is a click on the middle of the element that its instruction names."""
 
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from dart.config.bundled import bundled_folder
 from dart.config.config import Config
@@ -17,6 +15,7 @@ from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
+from tests.pictures import png
 
 INSTRUCTIONS = ("click the checkbox", "click the second button")
 KINDS, QUERIES = ("checkbox", "button"), ("kind", "order")
@@ -25,9 +24,7 @@ CODEC = PromptCodec(TOKENIZER, GuiPolicyConfig(vocab_size=TOKENIZER.get_vocab_si
 
 
 def samples(folder: Path) -> list[GroundingSample]:
-    png = BytesIO()
-    Image.new("RGB", (160, 210), (255, 0, 0)).save(png, "PNG")
-    image = save_image(folder, png.getvalue())
+    image = save_image(folder, png(160, 210, (255, 0, 0)))
     boxes = (Box(10, 20, 31, 40), Box(100, 60, 160, 210))
     return [
         GroundingSample(

@@ -1,7 +1,6 @@
 """A vision-language policy learns to answer as demonstrations do."""
 
 import hashlib
-import io
 import json
 import weakref
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from dart.policy.protocols import Screen
 from dart.store.blobs import FolderBlobs
 from dart.testing.trajectories import step_at
 from dart.training.demonstration_format import screenshot_path
+from tests.pictures import png_of
 
 pytestmark = pytest.mark.slow
 
@@ -42,10 +42,9 @@ def demonstrated(folder: Path) -> dict[str, str]:
     for seed, (x, y) in enumerate(PLACES.values()):
         screen = Image.new("RGB", (160, 210), "white")
         ImageDraw.Draw(screen).rectangle((x - 12, y - 10, x + 12, y + 10), fill="red")
-        png = io.BytesIO()
-        screen.save(png, "PNG")
-        sha256 = hashlib.sha256(png.getvalue()).hexdigest()
-        screenshot_path(folder, sha256).write_bytes(png.getvalue())
+        png = png_of(screen)
+        sha256 = hashlib.sha256(png).hexdigest()
+        screenshot_path(folder, sha256).write_bytes(png)
         answers[sha256] = f"click(start_box='({x},{y})')"
         step = {"screenshot_sha256": sha256, "action": answers[sha256]}
         task = {"task_id": "boxes", "seed": seed, "instruction": "Click the box.", "reward": 1.0}

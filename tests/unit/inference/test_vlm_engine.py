@@ -5,7 +5,6 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, ForeignPrompt, Screen
 from dart.store.blobs import FolderBlobs
 from dart.testing.tiny_families import FAMILIES
+from tests.pictures import png_of
 from tests.sampled import recorded
 
 pytestmark = pytest.mark.slow
@@ -59,10 +59,9 @@ def blobs(tmp_path_factory: pytest.TempPathFactory) -> FolderBlobs:
 
 def screenshot(blobs: FolderBlobs, seed: int) -> str:
     """The sha256 of a screen of noise."""
-    png = BytesIO()
     noise = np.random.default_rng(seed).integers(0, 256, (8, 6, 3), dtype=np.uint8)
-    Image.fromarray(noise).resize(SIZES[seed % len(SIZES)], Image.Resampling.NEAREST).save(png, "PNG")
-    return blobs.put(png.getvalue())
+    shown = Image.fromarray(noise).resize(SIZES[seed % len(SIZES)], Image.Resampling.NEAREST)
+    return blobs.put(png_of(shown))
 
 
 def request(

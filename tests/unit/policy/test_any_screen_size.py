@@ -1,7 +1,5 @@
 """The small policy on screens of any size: it sees them in its frame and points in pixels of the screen."""
 
-from io import BytesIO
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,6 +19,7 @@ from dart.policy.vocabulary import (
     special_ids,
     special_tokens,
 )
+from tests.pictures import png_of
 
 TASK = "Open the inbox."
 BINS = PromptCodec(train_tokenizer([TASK] * 4), image_tokens=70)
@@ -34,12 +33,6 @@ SITE = (504, 392)
 
 coordinates = st.sampled_from(("bins", "pointer"))
 sides = st.integers(60, 4000)
-
-
-def png_of(image: Image.Image) -> bytes:
-    png = BytesIO()
-    image.save(png, "PNG")
-    return png.getvalue()
 
 
 def clicked(codec: PromptCodec, tokens: list[int], size: tuple[int, int]) -> tuple[int, int]:

@@ -1,7 +1,6 @@
 """Prompts, answers and screenshots between text, pixels and token ids."""
 
 import warnings
-from io import BytesIO
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +12,7 @@ from dart.policy.codec import HISTORY_ANSWERS, PixelFrameError, PromptCodec, loa
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import BIN_PX, special_ids, special_tokens, x_token, y_token
 from tests.examples import examples
+from tests.pictures import png_of
 from tests.unit.environments.huge_pictures import huge_png
 
 INSTRUCTION = 'Enter the username "karrie" and the password "AU" into the text fields and press login.'
@@ -147,11 +147,9 @@ def test_a_screenshot_that_says_two_sizes_is_not_decoded(side: int, monkeypatch:
 
 
 def test_pixels_are_rows_columns_and_colours() -> None:
-    png = BytesIO()
     image = Image.new("RGB", (160, 210))
     image.putpixel((7, 9), (1, 2, 3))
-    image.save(png, "PNG")
-    assert load_pixels(png.getvalue())[9, 7].tolist() == [1, 2, 3]
+    assert load_pixels(png_of(image))[9, 7].tolist() == [1, 2, 3]
 
 
 WRITTEN = {"click", "left_double", "right_single", "drag", "hotkey", "type", "scroll", "wait", "finished"}

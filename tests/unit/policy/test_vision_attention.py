@@ -1,7 +1,6 @@
 """Windows of equal length attend in one call, with the result of one window after the other."""
 
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from dart.policy.load import load
 from dart.policy.placement import ModelPlacement
 from dart.policy.vision_attention import BY_LENGTH, attend_by_length, attend_windows_together
 from dart.policy.vlm import VisionLanguagePolicy
+from tests.pictures import png_of
 
 SIZES = ((300, 90), (160, 210))
 
@@ -127,6 +127,4 @@ def png(size: tuple[int, int], seed: int) -> bytes:
     """Noise of this size."""
     draw = torch.Generator().manual_seed(seed)
     noise = torch.randint(0, 256, (size[1], size[0], 3), generator=draw, dtype=torch.uint8)
-    made = BytesIO()
-    Image.fromarray(noise.numpy()).save(made, "PNG")
-    return made.getvalue()
+    return png_of(Image.fromarray(noise.numpy()))

@@ -1,7 +1,6 @@
 """Prompts and answers of a vision-language checkpoint, on the tiny one."""
 
 import hashlib
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import PixelFrameError, Screen
 from dart.policy.uitars import NOT_AN_ACTION
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
+from tests.pictures import png_of
 from tests.unit.environments.huge_pictures import huge_png
 
 
@@ -27,9 +27,7 @@ def codec(tiny_qwen: Path) -> VisionLanguageCodec:
 
 
 def png(shade: int = 0, size: tuple[int, int] = (160, 210)) -> bytes:
-    picture = io.BytesIO()
-    Image.new("RGB", size, (shade, 255 - shade, 128)).save(picture, "PNG")
-    return picture.getvalue()
+    return png_of(Image.new("RGB", size, (shade, 255 - shade, 128)))
 
 
 def request(
@@ -136,9 +134,7 @@ def test_the_picture_is_what_the_checkpoints_own_processor_makes_of_it(
     codec: VisionLanguageCodec, tiny_qwen: Path
 ) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (210, 160, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(noise).save(file, "PNG")
-    ours = codec.image_encoder.inputs([codec.screen("", file.getvalue())])
+    ours = codec.image_encoder.inputs([codec.screen("", png_of(Image.fromarray(noise)))])
     processor = AutoImageProcessor.from_pretrained(tiny_qwen, backend="pil")
     theirs = processor(images=[Image.fromarray(noise)], return_tensors="pt")
     assert ours["image_grid_thw"].tolist() == theirs["image_grid_thw"].tolist() == [[1, 16, 12]]

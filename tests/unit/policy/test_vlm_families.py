@@ -5,7 +5,6 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +27,7 @@ from dart.policy.vlm_images import ImageEncoder
 from dart.policy.vlm_processor import load_config, load_processor
 from dart.testing.tiny_checkpoints import make_tiny
 from dart.testing.tiny_families import FAMILIES
+from tests.pictures import png_of
 
 pytestmark = pytest.mark.slow
 
@@ -50,9 +50,7 @@ def codec(checkpoint: Path) -> VisionLanguageCodec:
 
 def screen(codec: VisionLanguageCodec, number: int) -> Screen:
     noise = np.random.default_rng(number).integers(0, 256, (8, 6, 3), dtype=np.uint8)
-    png = BytesIO()
-    Image.fromarray(noise).resize(SIZES[number % len(SIZES)]).save(png, "PNG")
-    return codec.screen(f"{number}", png.getvalue())
+    return codec.screen(f"{number}", png_of(Image.fromarray(noise).resize(SIZES[number % len(SIZES)])))
 
 
 def request(codec: VisionLanguageCodec, steps: int) -> GenerateRequest:

@@ -1,7 +1,6 @@
 """Importing demonstrations: what they become, and what is said about bad files."""
 
 import hashlib
-import io
 import json
 import os
 import struct
@@ -26,6 +25,7 @@ from dart.store.store import Store
 from dart.training import demonstration_format
 from dart.training.demonstration_format import BadDemonstrations
 from dart.training.demonstration_import import import_demonstrations, main, read_demonstrations
+from tests.pictures import png_of
 
 INSTRUCTION = 'Enter "ada" into the field and press Submit.'
 
@@ -60,9 +60,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def png(width: int = 160, shade: int = 0) -> bytes:
-    content = io.BytesIO()
-    Image.new("RGB", (width, 210), (shade, 0, 0)).save(content, "PNG")
-    return content.getvalue()
+    return png_of(Image.new("RGB", (width, 210), (shade, 0, 0)))
 
 
 Write = Callable[..., Path]

@@ -1,7 +1,6 @@
 """The supervised loss of a pointer head: which steps take part, and what it teaches."""
 
 import dataclasses
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from dart.testing.tiny_families import make_tiny_qwen
 from dart.training.batch import StepSample
 from dart.training.learner import Learner, LearnerConfig
 from dart.training.pointer_loss import pointer_loss
+from tests.pictures import png_of
 from tests.unit.policy.test_pointer_small import CODEC, TASK, TOKENIZER, pixels, pointing_policy
 from tests.unit.training.conftest import step_of, trajectory_of
 
@@ -112,9 +112,9 @@ def test_clicks_on_elements_are_refused_for_a_policy_that_writes_digits(tmp_path
 
 def test_an_update_reports_the_loss_and_trains_with_it(tmp_path: Path) -> None:
     save_policy(pointing_policy(3), TOKENIZER, tmp_path / "policy")
-    blobs, png = FolderBlobs(tmp_path / "blobs"), BytesIO()
-    Image.fromarray(pixels(1)[0].numpy()).save(png, "PNG")
-    step = dataclasses.replace(sample().step, screenshot_sha256=blobs.put(png.getvalue()))
+    blobs = FolderBlobs(tmp_path / "blobs")
+    shown = blobs.put(png_of(Image.fromarray(pixels(1)[0].numpy())))
+    step = dataclasses.replace(sample().step, screenshot_sha256=shown)
     trajectories = tuple(trajectory_of((step,), reward, int(reward)) for reward in (1.0, 0.0))
     group = Group(group_id=1, task_id="click-test", seed=7, trajectories=trajectories)
     without, reported = (

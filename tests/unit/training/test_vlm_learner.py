@@ -1,7 +1,6 @@
 """The learner on a vision-language checkpoint: the tiny one, with episodes of two steps it really sampled."""
 
 import dataclasses
-import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from dart.training.learner import Learner, LearnerConfig
 from dart.training.learner_factory import learner_at, learner_config
 from dart.training.loss import TokenBatch, dart_loss
 from dart.training.rank_group import OPTIMIZER_FILE
+from tests.pictures import png_of
 from tests.sampled import recorded
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -49,9 +49,7 @@ def blobs(tmp_path: Path) -> FolderBlobs:
 
 def screen(blobs: FolderBlobs, seed: int) -> str:
     noise = np.random.default_rng(seed).integers(0, 256, (8, 6, 3), dtype=np.uint8)
-    png = io.BytesIO()
-    Image.fromarray(noise).resize((160, 210), Image.Resampling.NEAREST).save(png, "PNG")
-    return blobs.put(png.getvalue())
+    return blobs.put(png_of(Image.fromarray(noise).resize((160, 210), Image.Resampling.NEAREST)))
 
 
 def played(folder: Path, blobs: FolderBlobs, group_of: Callable[..., Group], rollouts: int = 4) -> Group:
