@@ -22,7 +22,7 @@ from dart.config.config import Config
 from dart.policy.configuration import SMALL_POLICY
 from dart.policy.load import model_type
 from dart.policy.placement import DTYPES
-from dart.store.checkpoints import CheckpointState, load_checkpoint
+from dart.store.checkpoints import Checkpoint, CheckpointState, read_state
 from dart.training.batch_errors import SHARED_BY_RANKS
 from dart.training.checkpoint_copy import CheckpointCopy
 from dart.training.distributed import IDLE, ProcessGroup, join_ranks
@@ -36,7 +36,11 @@ class Rank:
     """This rank: its learner and its connection to the other ranks."""
 
     def __init__(self, config: Config, resume: Path | None) -> None:
-        """Load the policy and split it among the ranks."""
+        """Load the policy and split it among the ranks.
+
+        resume   checkpoint to resume from. The trainer has verified its files (`learner_at`). A rank does not
+                 hash them again: each rank would read every file, with the moments of all other ranks.
+        """
         device = join_ranks(config.training.device)
         self._command_group = dist.new_group(backend="gloo", timeout=IDLE)
         self.index = dist.get_rank()
@@ -52,7 +56,7 @@ class Rank:
         self.learner = Learner(
             config.training.policy,
             replace(settings, placement=replace(settings.placement, device=str(device))),
-            resume=None if resume is None else load_checkpoint(resume),
+            resume=None if resume is None else Checkpoint(folder=resume, state=read_state(resume)),
             ranks=ranks,
         )
         self._copied: tuple[CheckpointState, CheckpointCopy] | None = None
@@ -117,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="One rank of a trainer. The trainer starts it.")
     parser.add_argument("config", type=Path, help="the run's configuration as JSON")
     parser.add_argument("socket", type=Path, help="path of the socket at which rank 0 waits for the trainer")
-    parser.add_argument("--resume", type=Path, default=None, help="checkpoint to resume from")
+    parser.add_argument("--resume", type=Path, default=None, help="verified checkpoint to resume from")
     options = parser.parse_args()
     rank = Rank(Config.model_validate_json(options.config.read_text()), options.resume)
     trainer = to_write = None

@@ -1,0 +1,39 @@
+"""What a rank reads when it starts, without other ranks and without a policy."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from dart.config.config import Config
+from dart.store import checkpoints
+from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
+from dart.training import rank_main
+from dart.training.rank_main import Rank
+
+ALONE = SimpleNamespace(new_group=lambda **_: None, get_rank=lambda: 0, get_world_size=lambda: 1)
+
+
+def test_a_rank_resumes_from_the_checkpoint_that_the_trainer_has_verified_and_does_not_hash_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = CheckpointState(version=3, learner={"config": {}})
+    folder = write_checkpoint(tmp_path, state, lambda parent: (parent / "weights").touch())
+    resumed: list[Checkpoint | None] = []
+
+    def learner(*_: Any, resume: Checkpoint | None, **__: Any) -> None:
+        resumed.append(resume)
+
+    def hashed(path: Path) -> str:
+        raise AssertionError(f"a rank hashed {path}")
+
+    monkeypatch.setattr(rank_main, "dist", ALONE)
+    monkeypatch.setattr(rank_main, "join_ranks", lambda _: torch.device("cpu"))
+    monkeypatch.setattr(rank_main, "ProcessGroup", lambda *_, **__: None)
+    monkeypatch.setattr(rank_main, "model_type", lambda _: "qwen2_5_vl")
+    monkeypatch.setattr(rank_main, "Learner", learner)
+    monkeypatch.setattr(checkpoints, "sha256_of", hashed)
+    Rank(Config(), folder)
+    assert resumed == [Checkpoint(folder=folder, state=state)]
