@@ -169,10 +169,9 @@ def join_ranks(wanted: str) -> torch.device:
 
 def copied_parts(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Copy this process's part of the optimizer's state, by weight names, to main memory."""
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
-    options = StateDictOptions(cpu_offload=True)
-    parts: dict[str, Any] = copy_tensors(get_optimizer_state_dict(module, optimizer, options=options))
+    parts: dict[str, Any] = copy_tensors(get_optimizer_state_dict(module, optimizer))
     return parts
 
 
