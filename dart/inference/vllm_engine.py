@@ -3,7 +3,7 @@
 The engine takes token ids and screenshots and returns sampled token ids, with the log-probs and entropies of
 the distribution from which they were drawn. vLLM batches the requests that are in progress. It caches its
 results for the beginnings of prompts and for screenshots, so for the next step of an episode it computes only
-what is new. docs/engines.md gives the reason for each setting.
+what is new, until the oldest screenshot leaves the prompt. docs/engines.md gives the reason for each setting.
 """
 
 import asyncio
@@ -61,6 +61,7 @@ from dart.inference.protocol import (
 from dart.inference.tensor_layout import layout_of, refuse_other_layout
 from dart.inference.version_check import refuse_other_bytes, verify_policy
 from dart.inference.vllm_outputs import AssembledAnswer, oldest, whole_answer
+from dart.inference.vllm_passes import pass_tokens, requests_at_once
 from dart.policy.adapter_files import ADAPTER_FOLDER, BasePolicy, OtherBase, base_of, fingerprint
 from dart.policy.configuration import is_small_policy
 from dart.policy.load import UnreadableCheckpoint, load_codec
@@ -439,7 +440,9 @@ def engine_args(
         dtype=settings.dtype,
         seed=seed,
         max_model_len=settings.max_tokens,
-        max_num_seqs=rollout.max_batch + 1,  # room for the probe beside a full batch
+        max_num_seqs=requests_at_once(rollout),
+        # On CPUs vLLM's own number, a fourth of it: the probe waits for the end of a pass.
+        max_num_batched_tokens=None if on_cpu else pass_tokens(rollout),
         scheduling_policy="priority",  # the probe passes the prompts that wait
         generation_config="vllm",  # the codec says where an answer ends, not a file of the checkpoint
         limit_mm_per_prompt={"image": prompt_spec.context.screenshots, "video": 0},

@@ -3,9 +3,11 @@
 Weights, gradients and the optimizer's state are counted (`dart.preflight.memory`). Activations follow
 Korthikanti et al. 2022 (arXiv 2205.05198, section 4): in 16 bits, 34 bytes for each token, layer and hidden
 unit. The part of attention that grows with the square of the length is left out, because current kernels do
-not keep it. With gradient checkpointing it is 2 bytes, and 34 for one layer. The memory of libraries and
-compiled graphs is assumed (`RUNTIME_BYTES`). For a trainer of a 3B policy with an adapter the estimate is
-18.9 GiB, and at most 16.5 GiB were allocated (docs/performance.md). Other layouts have not been compared.
+not keep it. With gradient checkpointing it is 2 bytes, and 34 for one layer. An engine keeps those of one
+layer, of the language model or of the vision tower (`TOWER_BYTES`), whichever takes more. The memory of
+libraries and compiled graphs is assumed (`RUNTIME_BYTES`). For a trainer of a 3B policy with an adapter the
+estimate is 18.9 GiB, and at most 16.5 GiB were allocated (docs/performance.md). Other layouts have not been
+compared.
 """
 
 import json
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from dart.config.config import Config
 from dart.config.gpus import GpuAssignment
+from dart.inference.vllm_passes import pass_tokens
 from dart.inspect.formatting import size
 from dart.policy.configuration import is_small_policy
 from dart.preflight.memory import BYTES_OF_DTYPE, IN_MAIN_MEMORY, PolicySize, estimate, size_from_files
@@ -25,9 +28,6 @@ from dart.telemetry.engine_names import engine_names
 RUNTIME_BYTES = 2**30
 """Assumed bytes of one process on a GPU for the CUDA context, libraries and compiled graphs."""
 
-PASS_TOKENS = 16_384
-"""Largest number of tokens in one pass of a vLLM engine: vLLM's default on large GPUs."""
-
 LAYER_BYTES, KEPT_BYTES = 34, 2
 """Bytes of 16-bit activations for each token, layer and hidden unit, without and with checkpointing."""
 
@@ -36,6 +36,14 @@ LOGIT_COPIES = 3
 
 PATCHES_PER_TOKEN = 4
 """Number of patches of the vision tower for each image token in the Qwen-VL family."""
+
+LARGEST_IMAGE_TOKENS = 16_384
+"""Number of tokens of the largest image of the Qwen-VL family. vLLM reserves memory to encode one of this
+size or, if a pass has more tokens, as many images as fit in a pass."""
+
+TOWER_BYTES = 20
+"""Bytes of 16-bit activations for each patch and hidden unit of the vision tower in an engine: the input of a
+layer twice, and three times the 2.7 times wider inside of its MLP."""
 
 NO_ROOM = "no room for a cache within rollout.vllm.memory"
 
@@ -169,8 +177,7 @@ def _engine(
         "runtime": RUNTIME_BYTES,
     }
     if dimensions is not None:
-        tokens = min(PASS_TOKENS, rollout.vllm.max_tokens * rollout.max_batch)
-        parts["activations"] = LAYER_BYTES * tokens * dimensions.hidden // width
+        parts["activations"] = _pass_bytes(pass_tokens(rollout), dimensions) // width
     if gpu_bytes is None:
         return Holder(name=name, parts=parts, note=f"and cache, up to {rollout.vllm.memory:g} of the GPU")
     room = int(rollout.vllm.memory * gpu_bytes) - sum(parts.values())
@@ -181,6 +188,13 @@ def _engine(
     prompts = tokens // rollout.vllm.max_tokens
     note = f"cache of {tokens:,} tokens, {prompts} of the longest prompts at a time"
     return Holder(name=name, parts=parts, note=note)
+
+
+def _pass_bytes(tokens: int, dimensions: Dimensions) -> int:
+    """Return the bytes of the activations of an engine's pass: of its tokens, or of its images if more."""
+    patches = PATCHES_PER_TOKEN * max(tokens, LARGEST_IMAGE_TOKENS)
+    of_tower = TOWER_BYTES * patches * dimensions.vision_hidden
+    return max(LAYER_BYTES * tokens * dimensions.hidden, of_tower)
 
 
 def _trainer(config: Config, policy: PolicySize, dimensions: Dimensions | None) -> Iterator[tuple[str, int]]:

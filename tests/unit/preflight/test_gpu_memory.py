@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from dart.config.bundled import bundled_folder
 from dart.config.config import load_config
 from dart.config.gpus import assign_gpus
 from dart.inference.tensor_layout import layout_of
+from dart.inference.vllm_passes import PASS_TOKENS
 from dart.preflight.gpu_memory import Holder, counted, dimensions_of, gpu_lines, on_gpus
 from dart.preflight.memory import size_of
 from dart.preflight.planned_layout import planned_layout
@@ -96,6 +98,21 @@ def test_a_gpu_holds_moments_in_their_precision_and_no_copy_for_a_checkpoint(tmp
         totals.append(trainer.total_bytes)
     assert totals[0] - totals[1] == (4 - 2) * (1 + 1 + 2) * parameters // ranks, "weights, gradients, moments"
     assert totals[1] == totals[2], "copies for a checkpoint are in main memory"
+
+
+def test_an_engine_is_counted_with_the_pass_that_it_is_started_with_or_the_largest_image_if_that_takes_more(
+    tmp_path: Path,
+) -> None:
+    config = with_published(load_config(bundled_folder() / "osworld-uitars-7b.toml"), tmp_path)
+    policy, dimensions = counted(config)
+    assert dimensions is not None
+    for vision_hidden, expected in (
+        (0, 34 * PASS_TOKENS * dimensions.hidden),
+        (1280, 20 * 4 * 16_384 * 1280),
+    ):
+        model = replace(dimensions, vision_hidden=vision_hidden)
+        engine = on_gpus(config, policy, model, assign_gpus(config, ()), 80 * GIB)["0"][0]
+        assert engine.parts["activations"] == expected
 
 
 def test_what_does_not_fit_is_said_with_by_how_much() -> None:
