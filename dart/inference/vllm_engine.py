@@ -157,7 +157,7 @@ class VllmEngine(Engine):
         except (RuntimeError, ValueError, OSError) as failure:
             raise EngineDied(self._why_died() + f" ({failure})") from failure
         self._members = members_below(process.pid for process in self._cores())
-        self._wait("no worker", self._prepare_workers(version), PREPARE_DEADLINE_S)
+        self._wait("no worker", self._take_over(version, "dartrl_begin"), PREPARE_DEADLINE_S)
         self.version = version
 
     # ---- answers ----
@@ -275,7 +275,8 @@ class VllmEngine(Engine):
 
         def swap() -> None:
             try:
-                self._wait("no new weights", self._take_over(version), self._rollout.load_deadline_s)
+                work = self._take_over(version, "dartrl_swap")
+                self._wait("no new weights", work, self._rollout.load_deadline_s)
             except WorkerFailed as failure:  # the old weights are gone already
                 raise EngineDied(
                     f"loading version {version} failed after weights were changed: {failure}"
@@ -323,12 +324,17 @@ class VllmEngine(Engine):
                 f"a worker of the engine could not read {folder}: {failure}; check the disk or mount"
             ) from failure
 
-    async def _take_over(self, version: int) -> None:
+    async def _take_over(self, version: int, method: str) -> None:
+        """Pause vLLM, have the workers change to a version, clear the caches, and resume.
+
+        method   what changes the workers. At the start of an engine it loads nothing, but vLLM's methods are
+                 called as for each later version: one that is missing ends the engine before its first answer
+        """
         # Not "keep": kept requests have to be computed again, and vLLM's workers may lack their screenshots.
         await self._llm.pause_generation(
             mode="wait" if self._rollout.weight_update == "drain" else "abort", clear_cache=False
         )
-        await self._call_workers("dartrl_swap")
+        await self._call_workers(method)
         # Cached results of the old weights are deleted. Preprocessed screenshots stay, because they do not
         # depend on the weights.
         if not await self._llm.reset_prefix_cache():
@@ -350,10 +356,6 @@ class VllmEngine(Engine):
 
     async def _begin(self, args: AsyncEngineArgs) -> Any:
         return AsyncLLM.from_engine_args(args)
-
-    async def _prepare_workers(self, version: int) -> None:
-        await self._call_workers("dartrl_begin")
-        await self._llm.update_weight_version(str(version))
 
     async def _call_workers(self, method: str, *args: str) -> list[Any]:
         """Call a method of every worker, and return the results. Raises WorkerFailed if a worker raises."""

@@ -24,21 +24,10 @@ class WeightsNotTaken(RuntimeError):
 class UnsupportedVllm(RuntimeError):
     """The installed version of vLLM lacks a part that dartrl needs."""
 
-
-def sampled_with_entropy(logprobs: Any, num_logprobs: int, token_ids: Any) -> Any:
-    """Return log-probs of the sampled tokens, with entropies instead of ranks.
-
-    This function replaces vLLM's `Sampler.gather_logprobs`.
-
-    logprobs    log-probs of the sampling distribution (`processed_logprobs`), [T, vocabulary]
-    token_ids   the sampled tokens, [T]
-    """
-    from vllm.v1.outputs import LogprobsTensors
-
-    token_ids = token_ids.unsqueeze(-1)
-    entropy = -(logprobs.exp() * logprobs).nan_to_num(0.0).sum(-1)
-    units = (entropy * ENTROPY_UNITS_PER_NAT).to(token_ids.dtype)
-    return LogprobsTensors(token_ids.int(), logprobs.gather(-1, token_ids), units)
+    def __init__(self, lack: str) -> None:
+        super().__init__(
+            f"this version of vLLM is not supported: {lack}; install the version that docs/engines.md names"
+        )
 
 
 class DartWorker:
@@ -58,13 +47,14 @@ class DartWorker:
     def dartrl_begin(self) -> None:
         """Make the sampler measure entropies. The engine calls this once, before the first request.
 
-        Raises UnsupportedVllm if the sampler of this vLLM does not allow it.
+        Raises UnsupportedVllm if this vLLM lacks a part that is needed for it, or to load new weights later.
         """
+        try:
+            from dart.inference.vllm_internals import sampled_with_entropy
+        except ImportError as missing:
+            raise UnsupportedVllm(str(missing)) from missing
         if not hasattr(self.model_runner.sampler, "gather_logprobs"):
-            raise UnsupportedVllm(
-                "this version of vLLM is not supported: its sampler has no gather_logprobs, so entropies "
-                "cannot be measured; install the version that docs/engines.md names"
-            )
+            raise UnsupportedVllm("its sampler has no gather_logprobs, so entropies cannot be measured")
         self.model_runner.sampler.gather_logprobs = sampled_with_entropy
 
     def dartrl_read(self, folder: str) -> None:
@@ -84,11 +74,8 @@ class DartWorker:
         or replaced after it was read.
         """
         from safetensors import safe_open
-        from vllm.config import set_current_vllm_config
-        from vllm.model_executor.model_loader.reload import (
-            finalize_layerwise_reload,
-            initialize_layerwise_reload,
-        )
+
+        from dart.inference.vllm_internals import load_over
 
         read = self._dartrl_read.result()
         read.refuse_changes()
@@ -99,29 +86,10 @@ class DartWorker:
                     for name in opened.keys():  # noqa: SIM118  # it is no dictionary
                         yield name, opened.get_tensor(name)
 
-        model = self.model_runner.get_model()
-        expected = {name for name, _ in model.named_parameters()}
-        with set_current_vllm_config(self.vllm_config):
-            initialize_layerwise_reload(model)
-            taken = model.load_weights(tensors())
-            finalize_layerwise_reload(model, self.model_config)
-            _pack_again(model)
-        missing = sorted(expected - set(taken))
+        expected = {name for name, _ in self.model_runner.get_model().named_parameters()}
+        missing = sorted(expected - load_over(self, tensors()))
         if missing:
             raise WeightsNotTaken(
                 f"vLLM did not load {len(missing)} of its weights from {read.files[0].parent}, such as "
                 f"{missing[:3]}"
             )
-
-
-def _pack_again(model: Any) -> None:
-    """Repack an output head that is tied to the embedding.
-
-    On CPUs, vLLM computes with a packed copy of such a head, which new weights do not change.
-    """
-    from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
-
-    for module in model.modules():
-        method = getattr(module, "quant_method", None)
-        if isinstance(method, UnquantizedEmbeddingMethod):
-            method.process_weights_after_loading(module)

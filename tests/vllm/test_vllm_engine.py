@@ -1,13 +1,16 @@
 """vLLM runs a tiny checkpoint for real (`make test-vllm`): what it records, and how weights change."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm` has an environment for it")
+
+from vllm.v1.engine.async_llm import AsyncLLM
 
 from benchmarks.vllm_scene import Checkpoints, Screens, config_with, engine, scores
 from dart.core.types import GenerateRequest, Generation, VersionSpan
@@ -29,6 +32,12 @@ IN_FLIGHT = 8
 LONG_PROMPTS = 12
 LONG_ANSWER = 100
 VERSIONS = (1, 2, 3)
+
+NEEDED_FOR_A_VERSION = (
+    *("pause_generation", "reset_prefix_cache", "reset_encoder_cache"),
+    *("update_weight_version", "resume_generation"),
+)
+"""Methods of vLLM, in the order in which the engine calls them."""
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +76,28 @@ def test_a_probe_does_not_wait_for_the_prompts_before_it(checkpoints: Checkpoint
         made._wait("no requests go on", made._llm.resume_generation(), 60.0)
         proof.result()
         assert sum(not one.done() for one in asked) > LONG_PROMPTS / 2
+
+
+@pytest.mark.parametrize("way", ["swap", "drain"])
+def test_an_engine_calls_at_its_start_what_it_will_need_for_a_new_version(
+    checkpoints: Checkpoints, screens: Screens, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    called: list[str] = []
+
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            called.append(name)
+            return real(*args, **kwargs)
+
+        return call
+
+    for name in NEEDED_FOR_A_VERSION:
+        monkeypatch.setattr(AsyncLLM, name, noted(name, getattr(AsyncLLM, name)))
+    with engine(checkpoints.first, config_with(weight_update=way), screens) as made:
+        assert called == list(NEEDED_FOR_A_VERSION)
+        called.clear()
+        made.load(checkpoints.publish(1), 1)
+        assert set(called) == set(NEEDED_FOR_A_VERSION)
 
 
 def test_what_it_records_is_what_transformers_computes(
