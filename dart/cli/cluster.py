@@ -77,10 +77,10 @@ def _show_gpus(found: "ClusterFile", plan: "ClusterPlan", gpu_gib: float | None)
 
 def _show_disk(run: "Config") -> None:
     """Say what checkpoints take on this machine, the control node; the probes sum up what each node needs."""
-    from dart.preflight.disk_need import disk_lines, disk_need
+    from dart.preflight.disk_need import disk_lines
 
-    if (need := disk_need(run, run.run.dir)) is not None:
-        say("\n".join(disk_lines(need)))
+    if lines := disk_lines(run):
+        say("\n".join(lines))
 
 
 def _show_probes(results: "Sequence[ProbeResult]") -> None:

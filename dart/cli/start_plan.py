@@ -16,7 +16,7 @@ def show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> Non
     from dart.cli.gpu_plan import lines_of_this_machine
     from dart.config.gpus import assign_gpus, gpus_here
     from dart.core.run_directory import RunPaths
-    from dart.preflight.disk_need import disk_lines, disk_need
+    from dart.preflight.disk_need import disk_lines
     from dart.preflight.hub_fetch import fetched_by_start
     from dart.preflight.idle_environments import idle_lines
     from dart.preflight.memory import memory_lines
@@ -28,9 +28,8 @@ def show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> Non
         say("\n".join(lines))
     assignment = assign_gpus(settings, gpus_here())
     say("\n".join(memory_lines(settings, psutil.virtual_memory().available, assignment)))
-    need = disk_need(settings, settings.run.dir)
-    if need is not None:
-        say("\n".join(disk_lines(need)))
+    if lines := disk_lines(settings):
+        say("\n".join(lines))
     fetched = fetched_by_start(settings)
     require_installation(settings, [one for one in CHECKS if fetched is None or one is not missing_policy])
     say_left_out(settings)

@@ -1,7 +1,7 @@
-"""An estimate of the disk space that the checkpoints of a run take, before anything starts.
+"""An estimate of the disk space that a run takes, before anything starts.
 
-Only checkpoints are counted: the record and its screenshots grow with the run and are small beside those of a
-large policy.
+Checkpoints take room from the beginning, and their number is bounded. Screenshots and steps grow with every
+step that is played. The record itself and the logs are small beside both.
 """
 
 import os
@@ -15,6 +15,13 @@ from dart.config.published import published_dtype, publishes_adapter, reads_poli
 from dart.core.errors import DartError
 from dart.inspect.formatting import size
 from dart.preflight.memory import ADAM_MOMENTS, BYTES_OF_DTYPE, PolicySize, could_adapt, size_from_files
+
+SMALL_PAGE_BYTES = 1100
+"""Bytes that a step of the laptop job adds, with its screenshot of 160x210 pixels (docs/measurements.md)."""
+
+BYTES_PER_PIXEL = {"sites": 0.17, "desktop": 0.06, "osworld": 0.5}
+"""Bytes of a PNG for each pixel of the screen, by kind of environment. Those of `sites` and `desktop` were
+measured, that of `osworld` is an assumption (docs/daemon.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +146,47 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
-def disk_lines(need: DiskNeed) -> list[str]:
-    """Return lines of text: the room that checkpoints take, and a warning if there is too little."""
+def step_bytes(config: Config) -> int:
+    """Return about how many bytes each environment step adds to the blobs; 0 where pictures recur."""
+    environments = config.environments
+    match environments.kind:
+        case "miniwob":
+            return SMALL_PAGE_BYTES
+        case "sites":
+            screen = environments.sites.width * environments.sites.height
+        case "desktop":
+            screen = environments.desktop.width * environments.desktop.height
+        case "osworld":
+            screen = environments.osworld.width * environments.osworld.height
+        case _:
+            return 0
+    return int(screen * BYTES_PER_PIXEL[environments.kind])
+
+
+def growth_line(config: Config) -> str:
+    """Return a line of text: how much room the screenshots of updates take; empty where they take none."""
+    each, curation = step_bytes(config), config.curation
+    if not each:
+        return ""
+    steps = config.training.groups_per_update * curation.rollouts_per_group * curation.step_cap
+    line = (
+        f"screenshots: about {size(each)} for each step, so up to {size(steps * each)} for each update "
+        f"({steps:,} steps)"
+    )
+    if updates := config.training.updates:
+        line += f" and {size(updates * steps * each)} for {updates} updates"
+    return f"{line}; dropped groups add to it, and none is deleted"
+
+
+def disk_lines(config: Config) -> list[str]:
+    """Return lines of text: the room that checkpoints and screenshots take, and whether there is too little.
+
+    There are none if nothing is trained or the size of the policy is unknown.
+    """
+    need = disk_need(config, config.run.dir)
+    if need is None:
+        return []
     lines = [f"disk, at least: {need}"]
     if need.lacking_bytes:
         lines.append(f"that is {size(need.lacking_bytes)} more than there is; {need.remedy}")
-    return lines
+    return [*lines, *filter(None, [growth_line(config)])]

@@ -8,7 +8,14 @@ import pytest
 
 from dart.config.config import load_config
 from dart.preflight import disk_need as disk_need_module
-from dart.preflight.disk_need import checkpoint_bytes, disk_lines, disk_need, existing_part, node_bytes
+from dart.preflight.disk_need import (
+    checkpoint_bytes,
+    disk_lines,
+    disk_need,
+    existing_part,
+    growth_line,
+    node_bytes,
+)
 from dart.preflight.memory import PolicySize
 
 WEIGHTS, PER_RANK = 8_290_000_000, 2_500_000
@@ -64,12 +71,12 @@ def test_checkpoints_that_a_run_has_already_are_not_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
-    config = load_config(None, ["training.checkpoints_kept=1"])
+    config = load_config(None, ["training.checkpoints_kept=1", f'run.dir="{tmp_path / "run"}"'])
     new = disk_need(config, tmp_path / "run")
     assert new is not None
     assert new.folder == tmp_path
     assert new.lacking_bytes == 2 * new.checkpoint_bytes
-    assert disk_lines(new)[-1].startswith(
+    assert disk_lines(config)[1].startswith(
         "that is 13.6 MiB more than there is; free 13.6 MiB, or choose a larger disk"
     )
 
@@ -78,6 +85,25 @@ def test_checkpoints_that_a_run_has_already_are_not_asked_for_again(
     resumed = disk_need(config, tmp_path / "run")
     assert resumed is not None
     assert resumed.lacking_bytes == new.checkpoint_bytes
+
+
+def test_the_room_that_screenshots_take_follows_from_kind_size_and_number_of_screens() -> None:
+    machines = (
+        "environments.kind=osworld",
+        "environments.osworld.provider=pool",
+        'tasks.train=["osworld/os/a"]',
+        "training.updates=100",
+    )
+    batch = ("training.groups_per_update=8", "curation.rollouts_per_group=8", "curation.step_cap=30")
+    of_machines = growth_line(load_config(None, [*machines, *batch]))
+    assert of_machines == (
+        "screenshots: about 1012.5 KiB for each step, so up to 1.9 GiB for each update (1,920 steps) "
+        "and 185.4 GiB for 100 updates; dropped groups add to it, and none is deleted"
+    )
+    of_pages = growth_line(load_config(None, ["training.updates=0"]))
+    assert of_pages.startswith("screenshots: about 1.1 KiB for each step"), of_pages
+    simulated = ("environments.kind=simulated", 'tasks.train=["simulated/a"]')
+    assert growth_line(load_config(None, simulated)) == ""
 
 
 def test_a_folder_that_the_system_refuses_to_look_at_counts_as_one_that_does_not_exist(
