@@ -81,6 +81,10 @@ class RunSettings(Section):
     here."""
     cache_bytes: Annotated[int, Field(ge=10**6)] = 20 * 10**9
     """Largest size in bytes of the cache on each machine that holds blobs of object storage."""
+    screenshots_kept_days: Annotated[int, Field(ge=0, le=36_500)] = 0
+    """Days after which a screenshot is deleted that no later step shows and that can no longer be trained or
+    played: of trained and dropped groups, of evaluations, and of demonstrations out of use. 0: never. Steps,
+    answers and rewards stay. Set it from the beginning of a run whose blobs are in object storage."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of every random choice of the run; scheduling and timing stay random."""
     minutes: Annotated[float, Field(ge=0, le=10**7)] = 20.0

@@ -12,6 +12,7 @@ On restart it serves the newest committed version, never an older one than is re
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,8 +33,8 @@ from dart.inference.protocol import Engine, Swap
 from dart.inference.serving import GRACE_S, Serving, WaitingRequest, probe_request
 from dart.policy.adapter_files import base_of
 from dart.store.checkpoints import CorruptCheckpoint
-from dart.store.disk_wait import in_storage
-from dart.store.errors import StoreBusy
+from dart.store.disk_wait import STORAGE_DEADLINE_S, in_storage
+from dart.store.errors import StoreBusy, StoreUnavailable
 from dart.store.patience import AT_START
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import run_blobs
@@ -51,6 +52,9 @@ died. During a hold the engine answers no request."""
 
 GATE_CHECK_S = 0.2
 """Interval in seconds at which the required version is read from the board."""
+
+PROBE_RENEWED_EVERY_S = 3600.0
+"""Seconds after which the screenshot of the probe is stored again, if the run deletes old screenshots."""
 
 RETRY_S = 1.0
 """Wait in seconds before the actor tries again to read its first checkpoint."""
@@ -108,8 +112,18 @@ class RolloutActor(Actor):
             changed=self._publish,
         )
         self._serving.start()
+        if self._config.run.screenshots_kept_days:
+            self.every(PROBE_RENEWED_EVERY_S, self._renew_probe)
         self.every(GATE_CHECK_S, self._resume)
         self.every(load_every_s(self._config), self._record_load)
+
+    async def _renew_probe(self) -> None:
+        """Store the screenshot of the probe again, so that it is no old one. If that fails, try later."""
+        work = partial(probe_request, self._screenshots)
+        try:
+            await self.in_thread(work, name="a probe", deadline_s=STORAGE_DEADLINE_S)
+        except StoreUnavailable as unavailable:
+            self.log.warning("probe_not_renewed", reason=str(unavailable))
 
     async def _own_gpus(self) -> tuple[str, ...]:
         """Return the GPUs of this engine; empty if it uses none.

@@ -175,7 +175,9 @@ def growth_line(config: Config) -> str:
     )
     if updates := config.training.updates:
         line += f" and {size(updates * steps * each)} for {updates} updates"
-    return f"{line}; dropped groups add to it, and none is deleted"
+    days = config.run.screenshots_kept_days
+    kept = f"each is deleted after {days} days" if days else "none is deleted (run.screenshots_kept_days = 0)"
+    return f"{line}; dropped groups add to it, and {kept}"
 
 
 def disk_lines(config: Config) -> list[str]:

@@ -14,6 +14,7 @@ On restart it opens the database again; nothing else is needed
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from actors.actor import Actor, Sender, receives
@@ -22,9 +23,10 @@ from dart.config.sections import RunSettings
 from dart.core import messages as m
 from dart.core.record_address import parse_record_address
 from dart.store.blobs import SHARDS
-from dart.store.errors import BlobsBusy, StoreBusy, StoreConflict
+from dart.store.errors import BlobDamage, BlobsBusy, StoreBusy, StoreConflict, StoreUnavailable
 from dart.store.event_retention import EVERY_S, Thinned
 from dart.store.run_blobs import run_blobs
+from dart.store.screenshot_sweep import ScreenshotsKept, ScreenshotSweeper
 from dart.store.store import METHODS, Store
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.emit import Data, log_event
@@ -39,6 +41,8 @@ THIN_AGAIN_S = 0.1
 LOAD_WRITE_S = 0.02
 """Seconds for which LOAD events are collected and then written together: at most 50 writes a second, however
 many actors send them."""
+
+DAY_S = 86_400.0
 
 RETRY_S = 1.0
 """Seconds between two tries to write while the disk refuses writes. Calls that arrive between two tries get
@@ -84,6 +88,11 @@ class StoreActor(Actor):
         that every shard has its turn even if the actor restarts often."""
         self.every(EVERY_S, self._thin)
         self.every(EVERY_S, self._sweep)
+        self._screenshots_kept_s = run.screenshots_kept_days * DAY_S
+        self._screenshot_sweeper = ScreenshotSweeper(self._blobs)
+        self._screenshot_shard = self._shard
+        if self._screenshots_kept_s:
+            self.every(EVERY_S, self._sweep_screenshots)
 
     def on_probe(self) -> bool:
         """Return False during a pause, so that no probe ends the pause on the board."""
@@ -123,6 +132,20 @@ class StoreActor(Actor):
         deleted = self._write(lambda store: store.sweep_steps(shard, self._lease_s))  # or at the next round
         if isinstance(deleted, int) and deleted:
             self.log.info("steps_swept", deleted=deleted)
+
+    async def _sweep_screenshots(self) -> None:
+        """Delete the old screenshots in the next shard that nothing needs, in a thread."""
+        shard, self._screenshot_shard = self._screenshot_shard, (self._screenshot_shard + 1) % SHARDS
+        kept = self._write(lambda store: store.give_up_screenshots(self._screenshots_kept_s, self._lease_s))
+        if not isinstance(kept, ScreenshotsKept):
+            return  # or at the next round
+        work = partial(self._screenshot_sweeper.sweep, shard, kept)
+        try:
+            deleted = await self.in_thread(work, name="screenshots", deadline_s=EVERY_S)
+        except (StoreUnavailable, BlobDamage, ValueError) as error:
+            self.log.warning("screenshots_not_swept", reason=str(error))
+        else:
+            self.log.info("screenshots_swept", deleted=deleted)
 
     def _thin(self) -> None:
         """Delete old LOAD events. While the disk refuses writes, leave them for the next time."""

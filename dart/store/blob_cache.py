@@ -132,8 +132,8 @@ class CachedBlobs:
         """
         blobs       the store that keeps the blobs
         folder      the cache
-        puts_once   whether `put` skips a blob that is both in the cache and in `blobs`. True only for kinds
-                    of which no blob is ever deleted
+        puts_once   whether `put` skips a blob that is both in the cache and in `blobs`. True only where no
+                    blob of the kind is ever deleted
         """
         self._blobs, self._folder, self._puts_once = blobs, folder, puts_once
         self._kept = FolderBlobs(folder.root / kind.prefix, replace(kind, is_synced=False))

@@ -143,9 +143,11 @@ def listed(findings: list[Finding]) -> str:
 def damaged_screenshots(record: StoreReader, blobs: BlobStore, full: bool) -> Iterator[Finding]:
     """A finding for each screenshot that is missing or does not have the sha256 that is its name.
 
-    full   read all screenshots that the record names; else a sample of those that are still needed
+    full   read all screenshots that the record names and the run keeps; else a sample of those that are still
+           needed
     """
     named = sorted(record.screenshots(full=full))
+    missing: set[str] = set()
     for sha256 in named if full else random.sample(named, min(SAMPLE, len(named))):
         if not SHA256.fullmatch(sha256):
             yield Finding("the record gives it this name, which is no sha256", f"screenshot {sha256!r}")
@@ -154,13 +156,16 @@ def damaged_screenshots(record: StoreReader, blobs: BlobStore, full: bool) -> It
         try:
             blobs.read(sha256)
         except BlobMissing:
-            yield _lost("is missing", which)
+            missing.add(sha256)
         except BlobUnreadable:
             yield _lost("cannot be read from the disk", which)
         except BlobCorrupt:
             yield _lost("has other bytes than its name promises", which)
         except StoreUnavailable as unreadable:
             yield Finding(str(unreadable), which)
+    if missing:  # a running run may have deleted old ones meanwhile
+        for sha256 in sorted(missing & record.screenshots(full=full)):
+            yield _lost("is missing", f"screenshot {blobs.place(sha256)}")
 
 
 def _lost(what: str, which: str) -> Finding:

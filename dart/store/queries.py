@@ -196,7 +196,17 @@ STEPS_NEEDED = f"""
     WHERE {IS_LIVE} AND rollouts.state = '{RolloutState.STORED}'
     UNION ALL {REPLAYED_STEPS}
 """
-ALL_STEPS = f"SELECT steps_sha256 FROM trajectories UNION ALL {REPLAYED_STEPS}"
+STEPS_WITH_SCREENSHOTS = f"""
+    SELECT trajectories.steps_sha256 FROM trajectories
+    JOIN groups ON groups.group_id = trajectories.group_id WHERE groups.opened_unix_s >= :since_unix_s
+    UNION ALL {STEPS_NEEDED}
+"""
+"""The steps whose screenshots are kept, if those of other groups that were opened before are deleted."""
+
+SCREENSHOTS_SINCE = "screenshots_since"
+"""Name of the counter with the Unix time before which groups were opened that may lack screenshots."""
+
+SCREENSHOTS_OF_SCREENS = "SELECT screenshot_sha256 FROM screens"
 NAMED_STEPS = " UNION ".join(
     f"SELECT steps_sha256 FROM {table} WHERE steps_sha256 IN (:sha256s)"
     for table in ("trajectories", "pool", "parked")

@@ -349,17 +349,28 @@ class StoreReader:
     def screenshots(self, *, full: bool) -> frozenset[str]:
         """The sha256 of every screenshot of live groups, parked episodes and demonstrations.
 
-        full   also of all other trajectories
+        full   also of all other trajectories, except those whose screenshots may have been deleted
 
         Damaged steps are left out, because `damaged_rows` names them.
         """
         with self._reading() as connection:
-            sha256s = scalars(connection, queries.ALL_STEPS if full else queries.STEPS_NEEDED)
+            sha256s = (
+                scalars(
+                    connection, queries.STEPS_WITH_SCREENSHOTS, since_unix_s=_screenshots_since(connection)
+                )
+                if full
+                else scalars(connection, queries.STEPS_NEEDED)
+            )
         found: set[str] = set()
         for sha256 in set(sha256s):
             with suppress(ValueError, BlobDamage):
                 found |= screenshots_in(self._steps.read(sha256))
         return frozenset(found)
+
+    def screenshots_since_unix_s(self) -> float:
+        """The time before which groups were opened that may lack screenshots; 0 if none were deleted."""
+        with self._reading() as connection:
+            return _screenshots_since(connection)
 
     def unnamed_steps(self, sha256s: Collection[str]) -> frozenset[str]:
         """Those of the given blobs of steps that no row of the record names."""
@@ -504,3 +515,7 @@ class StoreReader:
         if row is None:
             raise StoreConflict(f"store {self.address} has no {kind} {key}")
         return row
+
+
+def _screenshots_since(connection: Connection) -> float:
+    return float(scalar(connection, queries.COUNTER, counter=queries.SCREENSHOTS_SINCE) or 0)

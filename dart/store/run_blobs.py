@@ -35,7 +35,9 @@ def run_blobs(run: RunSettings, run_dir: Path) -> RunBlobs:
 
     Raises UnavailableError if obstore is needed and not installed.
     """
-    return stored_blobs(run.blobs, run.cache_bytes, run_dir) if run.blobs else local_blobs(run_dir)
+    if not run.blobs:
+        return local_blobs(run_dir)
+    return stored_blobs(run.blobs, run.cache_bytes, run_dir, bool(run.screenshots_kept_days))
 
 
 def blobs_of(paths: RunPaths) -> RunBlobs:
@@ -48,7 +50,7 @@ def blobs_of(paths: RunPaths) -> RunBlobs:
     if not kept.get("blobs"):
         return local_blobs(paths.root)
     most_bytes = kept.get("cache_bytes", RunSettings.model_fields["cache_bytes"].default)
-    return stored_blobs(kept["blobs"], most_bytes, paths.root)
+    return stored_blobs(kept["blobs"], most_bytes, paths.root, bool(kept.get("screenshots_kept_days")))
 
 
 def blobs_address(paths: RunPaths) -> str:
@@ -73,15 +75,23 @@ def local_blobs(run_dir: Path) -> RunBlobs:
 
 
 @lru_cache(maxsize=8)
-def stored_blobs(address: str, cache_bytes: int, run_dir: Path) -> RunBlobs:
-    """The blob stores in object storage. Raises UnavailableError if obstore is not installed."""
+def stored_blobs(address: str, cache_bytes: int, run_dir: Path, deletes_screenshots: bool) -> RunBlobs:
+    """The blob stores in object storage. Raises UnavailableError if obstore is not installed.
+
+    deletes_screenshots   whether the run deletes old screenshots, so that each put must renew their age
+    """
     from dart.store.blob_cache import CachedBlobs, CacheFolder
 
     storage = object_storage()
     objects = storage.ObjectStorage(address)
     folder = CacheFolder(run_dir / CACHE / FOLDER, cache_bytes)
     return RunBlobs(
-        CachedBlobs(storage.ObjectBlobs(objects, SCREENSHOTS), folder, SCREENSHOTS, puts_once=True),
+        CachedBlobs(
+            storage.ObjectBlobs(objects, SCREENSHOTS),
+            folder,
+            SCREENSHOTS,
+            puts_once=not deletes_screenshots,
+        ),
         CachedBlobs(storage.ObjectBlobs(objects, STEPS), folder, STEPS, puts_once=False),
     )
 

@@ -9,6 +9,7 @@ The number of issued rollouts has a counter of its own, independent of the state
 `dart.store.record_rules` compares the two.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
@@ -33,11 +34,20 @@ from dart.store.event_retention import (
     last_of_incarnations,
 )
 from dart.store.exploration_writer import ExplorationWriter
-from dart.store.queries import ONE_EVENT_FROM, first_event_after, select
+from dart.store.queries import (
+    ONE_EVENT_FROM,
+    SCREENSHOTS_OF_SCREENS,
+    SCREENSHOTS_SINCE,
+    STEPS_NEEDED,
+    first_event_after,
+    scalars,
+    select,
+)
 from dart.store.reader import Unpack
 from dart.store.rollout_leases import RolloutLeases
+from dart.store.screenshot_sweep import ScreenshotsKept
 from dart.store.serialization import row_of, unpack_steps, unpack_without_prompts
-from dart.store.steps_sweep import deletes_before_unix_s, sweep
+from dart.store.steps_sweep import SPARED_S, deletes_before_unix_s, sweep
 from dart.telemetry.load_meter import LOAD
 
 T = TypeVar("T")
@@ -73,6 +83,10 @@ RECOUNT_SUCCESSES = text("""
     UPDATE task_statistics SET longest_success_steps = (
         SELECT max(num_steps) FROM trajectories
         WHERE trajectories.task_id = task_statistics.task_id AND reward > :success_above)
+""")
+
+GIVE_UP_SCREENSHOTS = text(f"""
+    UPDATE counters SET value = :since WHERE name = '{SCREENSHOTS_SINCE}' AND value < :since
 """)
 
 EVENTS_WITHIN = """
@@ -145,6 +159,25 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
         oldest = self.oldest_lease_deadline_unix_s()
         before_unix_s = deletes_before_unix_s(self._clock(), oldest, lease_s)
         return sweep(self._steps, shard, before_unix_s, self.unnamed_steps)
+
+    def give_up_screenshots(self, kept_s: float, lease_s: float) -> ScreenshotsKept:
+        """Record that screenshots which are older than `kept_s` may be deleted; returns which must stay.
+
+        lease_s   how long a lease lasts: what was put under a lease that is held stays
+        """
+        now_unix_s = self._clock()
+        with self._transaction():
+            held_unix_s = deletes_before_unix_s(now_unix_s, self.oldest_lease_deadline_unix_s(), lease_s)
+            since_unix_s = min(now_unix_s - kept_s, held_unix_s)
+            self._insert_new(schema.counters, {"name": SCREENSHOTS_SINCE, "value": 0})
+            self._execute(GIVE_UP_SCREENSHOTS, since=math.ceil(since_unix_s + SPARED_S))  # clocks differ
+            kept = ScreenshotsKept(
+                since_unix_s,
+                steps=frozenset(scalars(self._bare, STEPS_NEEDED)),
+                named=frozenset(scalars(self._bare, SCREENSHOTS_OF_SCREENS)),
+            )
+        self._database.sync()  # or a loss of power brings back groups whose screenshots are gone
+        return kept
 
     def recount_successes(self) -> None:
         """Find the longest success of every task again, because `success_above` may have changed."""

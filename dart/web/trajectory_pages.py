@@ -28,6 +28,8 @@ ID_DIGITS = 18
 
 RESULTS = {"": None, "success": True, "failure": False}
 
+OLD = "was deleted as an old one (run.screenshots_kept_days), or is damaged"
+
 OTHERS_MOST = 30
 """How many trajectories of the same task are offered for comparison."""
 
@@ -106,6 +108,9 @@ class EpisodePage:
         self.views: tuple[StepView, ...] = views(
             self.steps, run.size_of, run.token_texts(), fate.trained_version
         )
+        is_old = self.trajectory and self.trajectory.started_unix_s < run.store.screenshots_since_unix_s()
+        self.lost = OLD if is_old else "is missing or damaged"
+        """What a page says of a screenshot that cannot be shown."""
 
     @property
     def title(self) -> str:

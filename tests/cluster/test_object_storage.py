@@ -1,6 +1,7 @@
 """Blobs in object storage: by hash, through a cache, with errors that name the remedy."""
 
 import fcntl
+import os
 import pickle
 import random
 import signal
@@ -401,3 +402,15 @@ def test_a_reader_of_a_run_finds_its_blobs_by_the_configuration_it_keeps(paths: 
     assert blobs_of(paths).steps.read(sha256) == b"steps"
     assert blobs_of(paths).steps.place(sha256).startswith(s3)
     assert not paths.blobs.exists()
+
+
+def test_a_screenshot_that_is_put_again_is_new_where_the_run_deletes_old_ones(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    settings = RunSettings(blobs=shared.as_uri(), screenshots_kept_days=14)
+    screenshots = run_blobs(settings, tmp_path / "run").screenshots
+    sha256 = screenshots.put(CONTENT)
+    (file,) = shared.rglob("*.png")
+    os.utime(file, (1.0, 1.0))
+    assert screenshots.put(CONTENT) == sha256
+    (entry,) = screenshots.entries(int(sha256[:2], 16))
+    assert abs(entry.put_unix_s - time.time()) < 3600.0

@@ -1,19 +1,26 @@
-"""Writers of blobs are killed at any moment: what bears a name is whole, and nothing else is read."""
+"""Writers of blobs are killed at any moment: what bears a name is whole, and nothing else is read.
+
+So is the process that deletes old screenshots: what is needed stays, and nothing counts as damaged.
+"""
 
 import random
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dart.config.config import Config
+from dart.core.run_directory import RunPaths
 from dart.core.types import FaultKind, RolloutLease
 from dart.store.blobs import SCREENSHOTS, SHARDS, STEPS, BlobKind, FolderBlobs
+from dart.store.integrity import check
 from dart.store.steps_sweep import SPARED_S
 from dart.store.store import Store
-from dart.testing.trajectories import trajectory_for
+from dart.testing.trajectories import step_at, trajectory_for
 
 LEASE_S = 120.0
 KILLS = 8
@@ -91,3 +98,51 @@ def test_steps_of_an_environment_that_was_killed_before_its_report_go_and_no_oth
         (group,) = store.groups_to_trajectories([group_id])
         assert [len(one.steps) for one in group.trajectories] == [2]
         assert store.integrity(0) == ()
+
+
+SWEEPER = """
+import sys, time
+from pathlib import Path
+from dart.store.blobs import SHARDS
+from dart.store.run_blobs import local_blobs
+from dart.store.screenshot_sweep import ScreenshotSweeper
+from dart.store.store import Store
+
+folder = Path(sys.argv[1])
+with Store(folder / "store.db", clock=lambda: time.time() + 15 * 86_400.0) as store:
+    kept = store.give_up_screenshots(14 * 86_400.0, 120.0)
+    print("it begins", flush=True)
+    sweeper = ScreenshotSweeper(local_blobs(folder))
+    print(sum(sweeper.sweep(shard, kept) for shard in range(SHARDS)), flush=True)
+"""
+
+
+def sweep_until_killed(folder: Path, after_s: float) -> bool:
+    """Whether the sweep of all screenshots came to its end before the kill."""
+    command = [sys.executable, "-c", SWEEPER, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sweeper:
+        assert sweeper.stdout is not None
+        assert sweeper.stdout.readline() == "it begins\n"
+        time.sleep(after_s)
+        sweeper.send_signal(signal.SIGKILL)
+        return bool(sweeper.stdout.read())
+
+
+def test_a_killed_sweep_of_screenshots_has_deleted_nothing_that_is_needed_and_goes_on(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    screenshots = FolderBlobs(paths.blobs)
+    dropped, live = ([screenshots.put(f"{group} {at}".encode()) for at in range(400)] for group in range(2))
+    with Store(paths.store) as store:
+        store.add_version()
+        for shown in (dropped, live):
+            lease = store.lease_rollout(store.open_group("click-test", 7, 2, 2000, 0), "env-000", LEASE_S)
+            steps = tuple(replace(step_at(0, at), screenshot_sha256=one) for at, one in enumerate(shown))
+            store.finish_rollout(lease.rollout_id, 1, replace(trajectory_for(lease), steps=steps))
+        store.drop_group(1, "equal rewards")
+    after_s, kills = 0.002, 0
+    while not sweep_until_killed(tmp_path, after_s):
+        after_s, kills = 4.0 * after_s, kills + 1
+        assert all(map(screenshots.exists, live))
+        assert check(paths, Config(), full=True, reads_checkpoints=False) == []
+    assert kills >= 2
+    assert {path.stem for path in paths.blobs.glob("*/*.png")} == set(live)

@@ -17,7 +17,7 @@ from dart.config.gpus import VISIBLE
 from dart.core import messages as m
 from dart.core.records import Version
 from dart.core.types import GenerateRequest, Generation
-from dart.inference.actor import HOLD_LOADS, RETRY_S, RolloutActor
+from dart.inference.actor import HOLD_LOADS, PROBE_RENEWED_EVERY_S, RETRY_S, RolloutActor
 from dart.inference.protocol import Engine, Swap, Unanswerable
 from dart.store.checkpoints import CorruptCheckpoint, checkpoint_name
 from dart.store.reader import StoreReader
@@ -95,10 +95,11 @@ class Pool:
         self.settings = rollout
         self.asked: dict[str, Future[Any]] = {}
 
-    def start(self, policy: str = "v0", **args: Any) -> None:
+    def start(self, policy: str = "v0", run: dict[str, Any] | None = None, **args: Any) -> None:
         with Store(self.store) as store:
             store.add_version()
-        config = Config.model_validate({"rollout": self.settings, "training": {"policy": policy}})
+        sections = {"run": run or {}, "rollout": self.settings, "training": {"policy": policy}}
+        config = Config.model_validate(sections)
         args |= {"config": config.model_dump(mode="json"), "store": str(self.store), "engines": [NAME]}
         self.bench.start(RolloutWithTable, NAME, args)
         self.bench.settle()
@@ -149,6 +150,17 @@ class Pool:
 def pool_of(tmp_path: Path) -> Iterator[Callable[..., Pool]]:
     with InMemorySystem(tmp_path) as bench:
         yield lambda **rollout: Pool(bench, tmp_path, **rollout)
+
+
+def test_the_picture_of_a_probe_never_becomes_an_old_screenshot(
+    pool_of: Callable[..., Pool], tmp_path: Path
+) -> None:
+    pool = pool_of()
+    pool.start(run={"screenshots_kept_days": 14})
+    (picture,) = tmp_path.rglob("*.png")
+    os.utime(picture, (1.0, 1.0))
+    pool.bench.advance(PROBE_RENEWED_EVERY_S)
+    pool.bench.finish_work(NAME, lambda: picture.stat().st_mtime > 1.0)
 
 
 def test_an_engine_that_gets_no_gpu_of_its_node_sees_none(

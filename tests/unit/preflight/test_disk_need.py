@@ -98,10 +98,12 @@ def test_the_room_that_screenshots_take_follows_from_kind_size_and_number_of_scr
     of_machines = growth_line(load_config(None, [*machines, *batch]))
     assert of_machines == (
         "screenshots: about 1012.5 KiB for each step, so up to 1.9 GiB for each update (1,920 steps) "
-        "and 185.4 GiB for 100 updates; dropped groups add to it, and none is deleted"
+        "and 185.4 GiB for 100 updates; dropped groups add to it, and none is deleted "
+        "(run.screenshots_kept_days = 0)"
     )
-    of_pages = growth_line(load_config(None, ["training.updates=0"]))
+    of_pages = growth_line(load_config(None, ["training.updates=0", "run.screenshots_kept_days=14"]))
     assert of_pages.startswith("screenshots: about 1.1 KiB for each step"), of_pages
+    assert of_pages.endswith("each is deleted after 14 days")
     simulated = ("environments.kind=simulated", 'tasks.train=["simulated/a"]')
     assert growth_line(load_config(None, simulated)) == ""
 

@@ -236,6 +236,11 @@ def test_a_lost_screenshot_is_said_and_the_rest_is_shown(recorded: RunPaths, tmp
     assert f"{lost[:12]} is missing or damaged" in text
     assert text.count("data:image/png") == 2
 
+    with Store(copy.record, clock=lambda: played.started_unix_s + 30 * 86_400.0) as store:
+        store.give_up_screenshots(14 * 86_400.0, 60.0)
+    with RunView(copy) as run:
+        assert f"{lost[:12]} was deleted as an old one (run.screenshots_kept_days)" in trajectory_html(run, 2)
+
 
 class Clock:
     """Time that passes only while somebody sleeps."""
