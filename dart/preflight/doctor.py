@@ -24,6 +24,7 @@ from dart.config.environment_kinds import KINDS
 from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths, lock_holder
 from dart.environments.browser.environment import CHROMIUM
+from dart.inspect.formatting import size
 from dart.preflight.disk_need import disk_need, existing_part
 from dart.preflight.gpu_memory import of_gpus
 from dart.preflight.requirements import (
@@ -48,6 +49,10 @@ DISK_OUT_BYTES = 200 * MIB
 FILES_LOW = 4096
 """A limit of this many open files is enough: a supervisor opens two for each child, a browser a few dozen."""
 
+SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY_LOW_BYTES = GIB
+"""Size of the shared memory below which the check gives a note. Docker gives 64 MiB unless it is asked for
+more, and NCCL may fail to start with so little."""
 
 class CheckVerdict(StrEnum):
     """The outcome of a check."""
@@ -214,6 +219,20 @@ def files(_: CheckTarget) -> Iterator[CheckResult]:
         )
 
 
+def shared_memory(target: CheckTarget) -> Iterator[CheckResult]:
+    """Check the size of /dev/shm, if processes of one machine exchange data between GPUs."""
+    ranks, parallel = target.config.training.ranks, target.config.rollout.vllm.tensor_parallel
+    if max(ranks, parallel) == 1 or not SHARED_MEMORY.is_dir():
+        return
+    total = shutil.disk_usage(SHARED_MEMORY).total
+    found = f"{SHARED_MEMORY} has {size(total)}"
+    if total >= SHARED_MEMORY_LOW_BYTES:
+        yield _fine("shared memory", found)
+    else:
+        remedy = "start the container with --ipc=host or --shm-size=8g, because NCCL may need it between GPUs"
+        yield _note("shared memory", found, remedy)
+
+
 def ports(target: CheckTarget) -> Iterator[CheckResult]:
     """Check that the TCP ports given to the command are free."""
     for port in target.ports:
@@ -318,6 +337,7 @@ CHECKS: tuple[Check, ...] = (
     policy,
     disk,
     files,
+    shared_memory,
     ports,
     run_state,
     record,

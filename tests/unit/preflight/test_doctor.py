@@ -82,6 +82,21 @@ def test_a_disk_without_room_for_the_checkpoints_of_a_large_policy_is_wrong(
     )
 
 
+def test_little_shared_memory_is_noted_where_gpus_exchange_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = CheckTarget(config=load_config(None, ["training.ranks=4"]))
+    monkeypatch.setattr(doctor, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=64 * 2**20))
+    (noted,) = doctor.shared_memory(ranks)
+    assert noted.verdict is CheckVerdict.NOTE
+    assert noted.found == f"{tmp_path} has 64.0 MiB"
+    assert "--shm-size=8g" in noted.remedy
+    assert list(doctor.shared_memory(target(tmp_path))) == [], "one rank has nothing to exchange"
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=8 * 2**30))
+    assert verdicts(list(doctor.shared_memory(ranks))) == [("shared memory", CheckVerdict.FINE)]
+
+
 def test_a_torch_that_was_not_installed_as_a_package_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(package: str) -> str:
         raise metadata.PackageNotFoundError(package)
