@@ -22,7 +22,8 @@ written s      in which the copy is written and hashed, beside the next update; 
 with --parts   seconds of one more update: decoding, image processor, vision tower, language model (the last
                two forward), backward with what is computed again, optimizer
 TFLOP/s        of the model's matrix products, from its shapes: 6 for each weight and token (4 where the
-               weights stand still), attention and the vision tower included, recomputed activations not
+               weights stand still), attention and the vision tower included, recomputed activations and
+               the pass of a reference policy not
 share          of what one large matrix product reaches on the same device, measured before
 
 Prints a table and writes OUT as JSON.
@@ -116,7 +117,7 @@ def config_of(options: argparse.Namespace, policy: Path, ranks: int) -> Config:
         context=ContextSettings(screenshots=options.screenshots, answer_tokens=ANSWER_TOKENS),
         training=TrainingSettings(
             policy=policy,
-            kl_beta=0.0,
+            kl_beta=options.kl_beta,
             micro_batch=options.samples,
             micro_batch_tokens=options.pass_tokens,
             precision=options.precision,
@@ -328,6 +329,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--lora", type=int, default=0, metavar="RANK", help="train an adapter; 0: all weights"
     )
     parser.add_argument("--checkpointing", action="store_true", help="compute activations twice")
+    parser.add_argument(
+        "--kl-beta", type=float, default=0.0, help="above 0: the reference policy passes over all steps, too"
+    )
     parser.add_argument("--steps", type=int, default=4, help="of each of the four rollouts")
     parser.add_argument("--screenshots", type=int, default=2, help="in a prompt, at most")
     parser.add_argument("--width", type=int, default=640)
