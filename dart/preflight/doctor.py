@@ -54,6 +54,7 @@ SHARED_MEMORY_LOW_BYTES = GIB
 """Size of the shared memory below which the check gives a note. Docker gives 64 MiB unless it is asked for
 more, and NCCL may fail to start with so little."""
 
+
 class CheckVerdict(StrEnum):
     """The outcome of a check."""
 
