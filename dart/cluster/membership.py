@@ -4,13 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dart.cluster.plan import ClusterNode
+from supervision.backoff import backoff_s
+from supervision.child_spec import Backoff
 
-FIRST_WAIT_S, MOST_WAIT_S = 1.0, 60.0
-"""Shortest and longest wait in seconds before an agent whose actor system ended is started again. The wait
-doubles with each failure in a row."""
-
-STEADY_S = 120.0
-"""Time in seconds after which an agent that ends begins a new row of failures."""
+BACKOFF = Backoff(initial_s=1.0, max_s=60.0, reset_after_s=120.0)
+"""Waits before an agent whose actor system ended is started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class Membership:
         member = self._members.get(host)
         if member is None or member.number != number or not member.is_up:
             return
-        member.failures = 1 if now_s - member.since_s >= STEADY_S else member.failures + 1
+        member.failures = 1 if now_s - member.since_s >= BACKOFF.reset_after_s else member.failures + 1
         member.is_up = False
-        member.start_at_s = now_s + min(FIRST_WAIT_S * 2 ** (member.failures - 1), MOST_WAIT_S)
+        member.start_at_s = now_s + backoff_s(BACKOFF, member.failures, draw=0.5)
         yield ReportGone(host, reason)

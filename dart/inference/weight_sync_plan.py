@@ -24,8 +24,11 @@ import itertools
 import math
 from dataclasses import dataclass
 
-FIRST_RETRY_S = 0.5
-LONGEST_RETRY_S = 15.0
+from supervision.backoff import backoff_s
+from supervision.child_spec import Backoff
+
+BACKOFF = Backoff(initial_s=0.5, max_s=15.0)
+"""Waits before an engine loads again a version that it could not load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,9 @@ class SyncPlan:
             return
         known = self._engines[load.engine]
         self._forget(load.engine)
-        wait_s = min(FIRST_RETRY_S * 2.0 ** min(known.failures, 10), LONGEST_RETRY_S)
-        self._engines[load.engine] = _Engine(known.version, known.failures + 1, now_s + wait_s)
+        failures = known.failures + 1
+        retry_at_s = now_s + backoff_s(BACKOFF, failures, draw=0.5)
+        self._engines[load.engine] = _Engine(known.version, failures, retry_at_s)
         self._raise_required()
 
     # ---- decisions ----

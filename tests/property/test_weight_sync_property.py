@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dart.inference.weight_sync_plan import LONGEST_RETRY_S, LoadDecision, ServeDecision, SyncPlan
+from dart.inference.weight_sync_plan import BACKOFF, LoadDecision, ServeDecision, SyncPlan
 from tests.examples import examples
 
 WORKERS = [f"rollout-{number}" for number in range(5)]
@@ -153,7 +153,7 @@ class Pool(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Left alone, everybody who runs comes to the newest version and serves it."""
         for _ in range(4 * len(WORKERS)):
-            self.now_s += LONGEST_RETRY_S
+            self.now_s += BACKOFF.max_s
             self.carry_out()
             for worker in sorted(self.told):
                 self.finish(worker)

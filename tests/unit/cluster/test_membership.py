@@ -81,6 +81,15 @@ def test_the_wait_is_bounded_and_an_agent_that_lasted_ends_the_row() -> None:
     assert seen(members, B, C, now_s=now_s + 121.0) == [StartAgent(B, 13)]
 
 
+def test_an_agent_that_fails_for_days_is_still_started_every_minute() -> None:
+    members = launched()
+    now_s = 0.0
+    for number in range(1, 2000):
+        ended(members, number, now_s)
+        now_s += 60.0
+        assert seen(members, B, C, now_s=now_s) == [StartAgent(B, number + 1)]
+
+
 def test_the_end_of_an_earlier_agent_changes_nothing() -> None:
     members = launched()
     ended(members, 1, 0.0)
