@@ -1,15 +1,16 @@
 """Refuses replayed frames: each sender incarnation numbers its frames upwards. Memory is bounded."""
 
 SENDERS_KNOWN = 4096
-"""The number of sender incarnations whose last number is kept. A board has 1024 names."""
+"""The number of sender incarnations whose last number is kept: more than write to one process at a time."""
 
 
 class ReplayGuard:
     """Tells new frames from replayed ones.
 
     Senders take their numbers from the host's monotonic clock. When more than SENDERS_KNOWN senders have
-    written, those that were silent longest share one bound: the highest last number among them. Their next
-    frame has a higher number, because its clock is later; a replayed frame has not.
+    written, those that were silent longest share one bound: the highest last number among them. A replayed
+    frame is not above it. A new frame is, unless it waited unread while that many other senders wrote after
+    it; then it is refused, too.
     """
 
     def __init__(self, senders_known: int = SENDERS_KNOWN) -> None:

@@ -63,8 +63,9 @@ from actors.process import EXIT_LOOP_ENDED, allow_many_files, die_with_parent  #
 _key = b""
 _admin_pid_file = Path(os.devnull)
 _launcher: Any = None
-_launchers_port: socket.socket | None = None
 """The transport of the launcher, while it starts a system."""
+_launchers_port: socket.socket | None = None
+"""A socket of the launcher that the admin closes (`install`)."""
 
 
 class Boot:
