@@ -140,9 +140,19 @@ def answer_scores(logits: Tensor, targets: Tensor, mask: Tensor, temperature: fl
 
     logits   [B, K, V], before each answer token
     """
+    chosen, entropy = token_scores(logits, targets.to(logits.device), temperature)
+    return AnswerScores(chosen.cpu() * mask, entropy.cpu() * mask, mask)
+
+
+def token_scores(logits: Tensor, tokens: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return log-probs and entropies of tokens, or patches, [...] under softmax(logits / temperature).
+
+    logits   [..., V], before each token
+
+    The entropies have no gradients.
+    """
     logp = F.log_softmax(logits / temperature, -1)
-    chosen = logp.gather(-1, targets.to(logp.device).unsqueeze(-1)).squeeze(-1).cpu()
-    return AnswerScores(chosen * mask, _entropy(logp.detach()).cpu() * mask, mask)
+    return _of(tokens, logp), _entropy(logp.detach())
 
 
 Alike = Mapping[int, Sequence[int]]
@@ -178,6 +188,10 @@ def of_elements(
     return logprobs.index_put((rows, columns), chosen.to(logprobs.dtype))
 
 
+def _of(tokens: Tensor, logp: Tensor) -> Tensor:
+    return logp.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+
 def _entropy(logp: Tensor) -> Tensor:
     return -(logp.exp() * logp).sum(-1)
 
@@ -201,7 +215,7 @@ def pad_right(rows: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tenso
 def draw_tokens(
     logits: Tensor, temperature: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw tokens from logits [B, V]; returns token, log-prob and entropy [B] each.
+    """Draw tokens, or patches, from logits [B, V]; returns token, log-prob and entropy [B] each.
 
     Where the temperature is 0, the token is the most likely one, and log-prob and entropy are 0.
     """
@@ -209,9 +223,7 @@ def draw_tokens(
     logp = F.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], -1)
     token = torch.multinomial(logp.exp(), 1, generator=generator).squeeze(1)
     token = torch.where(greedy, logp.argmax(-1), token)
-    logprob = logp.gather(1, token[:, None]).squeeze(1)
-    entropy = _entropy(logp)
-    return token, logprob.masked_fill(greedy, 0.0), entropy.masked_fill(greedy, 0.0)
+    return token, _of(token, logp).masked_fill(greedy, 0.0), _entropy(logp).masked_fill(greedy, 0.0)
 
 
 def generator_on(device: torch.device, generator: torch.Generator) -> torch.Generator:

@@ -25,7 +25,6 @@ from transformers import GenerationConfig, LogitsProcessorList
 from dart.core.boxes import Box
 from dart.core.types import Step
 from dart.policy.base import Policy
-from dart.policy.pointer.head import score_patches
 from dart.policy.pointer.patches import PatchGrid, patches_that_click
 from dart.policy.protocols import (
     ForeignPrompt,
@@ -45,6 +44,7 @@ from dart.policy.sampling import (
     of_elements,
     pad_left,
     pad_right,
+    token_scores,
 )
 from dart.policy.vlm_codec import VisionLanguageCodec
 from dart.policy.vlm_drawing import Draw, PointerDraw, allowed, own_settings_only
@@ -240,16 +240,16 @@ class VisionLanguagePolicy(Policy):
         if not len(row):  # every rank has to run the head, forward and backward
             return replace(text, logprobs=text.logprobs + 0.0 * logits.sum().cpu())
         index = targets[points] - pointer.first_patch_id
-        patches = score_patches(logits[row, place], index.to(logits.device), temperature)
+        chosen, entropies = token_scores(logits[row, place], index.to(logits.device), temperature)
         where = points.nonzero(as_tuple=True)
-        logprobs = text.logprobs.index_put(where, patches.logprob.cpu().to(text.logprobs.dtype))
+        logprobs = text.logprobs.index_put(where, chosen.cpu().to(text.logprobs.dtype))
         return replace(
             text,
             logprobs=logprobs,
             element_logprobs=of_elements(
                 logprobs, alike, lambda rows, _: logits[rows.to(logits.device), 0], temperature
             ),
-            entropies=text.entropies.index_put(where, patches.entropy.cpu().to(text.entropies.dtype)),
+            entropies=text.entropies.index_put(where, entropies.cpu().to(text.entropies.dtype)),
             patches=PatchScores(where[0], logits[row, place].cpu()),
         )
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor
 
-from dart.policy.pointer.head import NEVER, sample_patches
+from dart.policy.pointer.head import NEVER
 from dart.policy.pointer.patches import PatchGrid
 from dart.policy.protocols import PointerTokens
 from dart.policy.sampling import PatchCentre, draw_tokens, generator_on, region_centre
@@ -79,12 +79,12 @@ class PointerDraw(Draw):
         if not len(rows):
             return token, logprob, entropy
         logits = self._attend().cpu()[rows]
-        patch = sample_patches(logits, self._temperature[rows], self._generator)
+        index, patch_logprob, patch_entropy = draw_tokens(logits, self._temperature[rows], self._generator)
         self._find_centres(rows, logits)
         return (
-            token.index_copy(0, rows, patch.index + self._pointer.first_patch_id),
-            logprob.index_copy(0, rows, patch.logprob.to(logprob.dtype)),
-            entropy.index_copy(0, rows, patch.entropy.to(entropy.dtype)),
+            token.index_copy(0, rows, index + self._pointer.first_patch_id),
+            logprob.index_copy(0, rows, patch_logprob.to(logprob.dtype)),
+            entropy.index_copy(0, rows, patch_entropy.to(entropy.dtype)),
         )
 
     def _after_pointer(self) -> Tensor:

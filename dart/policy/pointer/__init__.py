@@ -9,9 +9,8 @@ What other packages use:
 
 - `patches`: `PatchGrid`, and the labels of a box (`patch_labels`). Pure, NumPy only.
 - `regions`: `Region` and `decode_regions`, from an attention map to centres with scores. Pure, NumPy only.
-- `head`: `PointerHead`, with the names of GUI-Actor's published weights (`HEAD_NAME`); `pointer_kl`, its
-  loss; `sample_patches`, which draws patches for reinforcement learning, and `score_patches`, which gives the
-  log-probs and entropies of recorded patches under the same distribution. Imports torch.
+- `head`: `PointerHead`, with the names of GUI-Actor's published weights (`HEAD_NAME`), and `pointer_kl`, its
+  loss. Imports torch.
 
 Patches are numbered row by row from the top left; a patch index is `row * columns + column` everywhere.
 Points and centres are fractions of the screen's width and height in [0, 1] until an environment needs

@@ -1,17 +1,16 @@
-"""The pointer head of GUI-Actor, its loss, and the sampling of patches from it. Imports torch.
+"""The pointer head of GUI-Actor, and its loss. Imports torch.
 
 Source: Wu et al. 2025, arXiv 2506.03143, section 3.2. The weights have the names of the published
 checkpoints, so published weights load into this head, and weights of this head load into GUI-Actor's code.
 For reinforcement learning a position is a sample of the categorical distribution softmax(logits /
 temperature) over patches: the patch's index and log-prob are recorded, and training scores the same index
-with the same function.
+(`dart.policy.sampling`).
 
 Shapes: B samples, n pointers of a sample, m patches of the largest grid, d width of the language model.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -115,45 +114,3 @@ def pointer_kl(logits: Tensor, targets: Tensor) -> Tensor:
     """
     surprise = torch.xlogy(targets, targets) - targets * F.log_softmax(logits.float(), -1)
     return surprise.sum(-1).mean()
-
-
-# ---- patches as samples ----
-
-
-@dataclass(frozen=True, slots=True)
-class PatchSamples:
-    """Drawn or scored patches; every field is [B]."""
-
-    index: Tensor
-    """int64, the number of the patch."""
-    logprob: Tensor
-    """Natural log of the patch's probability in the sampling distribution; 0 for a greedy patch."""
-    entropy: Tensor
-    """Entropy of the sampling distribution in nats; 0 for a greedy patch. No gradients."""
-
-
-def sample_patches(logits: Tensor, temperature: Tensor, generator: torch.Generator) -> PatchSamples:
-    """Draw one patch per row of logits [B, m] from softmax(logits / temperature).
-
-    temperature   [B]; 0: the most likely patch, with log-prob and entropy 0
-    """
-    greedy = temperature == 0
-    logp = F.log_softmax(logits.float() / torch.where(greedy, 1.0, temperature)[:, None], -1)
-    drawn = torch.multinomial(logp.exp(), 1, generator=generator).squeeze(1)
-    index = torch.where(greedy, logp.argmax(-1), drawn)
-    found = _samples(logp, index)
-    return PatchSamples(index, found.logprob.masked_fill(greedy, 0.0), found.entropy.masked_fill(greedy, 0.0))
-
-
-def score_patches(logits: Tensor, index: Tensor, temperature: float) -> PatchSamples:
-    """Score recorded patches [B] under softmax(logits / temperature), logits [B, m].
-
-    The log-probs have gradients.
-    """
-    return _samples(F.log_softmax(logits.float() / temperature, -1), index)
-
-
-def _samples(logp: Tensor, index: Tensor) -> PatchSamples:
-    fixed = logp.detach()
-    entropy = -(fixed.exp() * fixed).sum(-1)
-    return PatchSamples(index, logp.gather(-1, index[:, None]).squeeze(-1), entropy)

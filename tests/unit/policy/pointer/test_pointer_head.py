@@ -1,4 +1,4 @@
-"""The pointer head: parameters, order of patches, loss, gradients, samples."""
+"""The pointer head: parameters, order of patches, loss, gradients."""
 
 import math
 
@@ -12,8 +12,6 @@ from dart.policy.pointer.head import (
     PointerHead,
     load_head,
     pointer_kl,
-    sample_patches,
-    score_patches,
 )
 from dart.policy.pointer.patches import PatchGrid, patch_labels
 
@@ -135,32 +133,6 @@ def test_a_few_steps_of_descent_bring_the_attention_to_the_label() -> None:
         optimizer.step()
 
     assert float(loss.detach()) < 0.05
-
-
-def test_patches_are_drawn_as_often_as_their_probability_says() -> None:
-    logits = torch.log(torch.tensor([0.5, 0.3, 0.2])).expand(20_000, 3)
-    drawn = sample_patches(logits, torch.ones(20_000), torch.Generator().manual_seed(0))
-
-    shares = torch.bincount(drawn.index, minlength=3) / 20_000
-
-    assert torch.allclose(shares, torch.tensor([0.5, 0.3, 0.2]), atol=0.015)
-
-
-def test_the_score_of_a_drawn_patch_is_its_recorded_log_prob() -> None:
-    logits = torch.randn(50, 30)
-    drawn = sample_patches(logits, torch.full((50,), 0.7), torch.Generator().manual_seed(0))
-    scored = score_patches(logits, drawn.index, 0.7)
-
-    assert torch.allclose(drawn.logprob, scored.logprob, atol=1e-6)
-    assert torch.allclose(drawn.entropy, scored.entropy, atol=1e-6)
-
-
-def test_a_greedy_patch_is_the_most_likely_one_and_has_no_entropy() -> None:
-    logits = torch.randn(4, 9)
-    drawn = sample_patches(logits, torch.zeros(4), torch.Generator())
-
-    assert drawn.index.tolist() == logits.argmax(-1).tolist()
-    assert drawn.logprob.tolist() == drawn.entropy.tolist() == [0.0] * 4
 
 
 def test_published_weights_load_by_name() -> None:
