@@ -23,7 +23,7 @@ from dart.policy.codec import fitted
 from dart.policy.load import load
 from dart.policy.placement import ModelPlacement
 from dart.policy.pointer.model import INSTRUCTION, Point
-from dart.policy.pointer.vlm import ImagePrompts
+from dart.policy.pointer.vlm_grounding import ImagePrompts
 from dart.policy.protocols import Pixels, UnsupportedCheckpoint
 from dart.policy.sampling import pad_left
 from dart.policy.small_policy import SmallPolicy, read_tokenizer
@@ -104,7 +104,7 @@ class VlmVerifier(Verifier):
         """Raises UnsupportedCheckpoint when True or False is not one token."""
         self.module = policy.module
         self._policy = policy
-        self._prompts = ImagePrompts(policy, folder, question=QUESTION)
+        self._prompts = ImagePrompts(policy.codec, folder, question=QUESTION)
         tokenizer = policy.codec.tokenizer
         self._answers = answer_ids(lambda text: tokenizer.encode(text, add_special_tokens=False), folder)
 

@@ -30,8 +30,8 @@ WEIGHTS_FILE = "model.safetensors"
 TOKENIZER_FILE = "tokenizer.json"
 
 BASELINE_HEAD = "coordinate_head"
-"""Name of the part that grounding adds to the model as a baseline (`dart.policy.pointer.small`). Its weights
-are left out when the policy is loaded."""
+"""Name of the part that grounding adds to the model (`dart.policy.pointer.small_grounding`), a baseline. Its
+weights are left out when the policy is loaded."""
 
 
 class SmallPolicy(Policy):

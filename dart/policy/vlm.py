@@ -113,7 +113,7 @@ class VisionLanguagePolicy(Policy):
         ids, mask, kinds = self._padded(rows)
         with self._computing(), own_settings_only(_model_of(self.module)), self._seeing() as seen:
             draw = self._drawing(
-                temperatures, generator, self._newest(rows, screens, ids.shape[1]), screens, seen
+                temperatures, generator, self.newest_positions(rows, screens, ids.shape[1]), screens, seen
             )
             self.module.generate(
                 **self._inputs(ids, mask, kinds, [screen for row in screens for screen in row]),
@@ -152,7 +152,7 @@ class VisionLanguagePolicy(Policy):
         """Record what the language model reads and computes; yield None if there is no pointer head."""
         return nullcontext() if self.codec.pointer is None else watching(self.module)
 
-    def _newest(
+    def newest_positions(
         self, rows: Sequence[ImageTokens], screens: Sequence[Sequence[Screen]], width: int
     ) -> list[list[int]]:
         """Return the positions of each row's newest screenshot, in rows padded on the left to `width`."""
@@ -201,7 +201,7 @@ class VisionLanguagePolicy(Policy):
             text = answer_scores(allowed(logits, self.codec.never_sampled), read, answered, temperature)
             if seen is None or self.codec.pointer is None:
                 return text
-            newest = self._newest(rows, shown, prompt_ids.shape[1])
+            newest = self.newest_positions(rows, shown, prompt_ids.shape[1])
             alike = [
                 self._same_element(step, row[-1], self.codec.pointer)
                 for step, row in zip(steps, shown, strict=True)

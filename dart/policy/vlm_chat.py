@@ -7,7 +7,7 @@ accepts. Imports no torch.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,10 @@ class ChatTemplate:
                 parts.append(_text(PLACEHOLDER_TURN))
             if parts:
                 messages.append({"role": "user", "content": parts})
+        return self.apply(messages)
+
+    def apply(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Render messages as text, up to the beginning of the next answer."""
         return str(
             self._tokenizer.apply_chat_template(
                 messages, chat_template=self._template, tokenize=False, add_generation_prompt=True

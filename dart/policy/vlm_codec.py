@@ -84,7 +84,7 @@ class VisionLanguageCodec(Codec):
         self.points = self._chosen_points(config)
         self.never_sampled = _picture_ids(config, self.tokenizer, self.image_encoder)
         self._prompt = system_prompt(prompt_spec.prompt, self.points)
-        self._chat = ChatTemplate(self.tokenizer, template_of(processor), self.image_encoder.placeholder)
+        self.chat = ChatTemplate(self.tokenizer, template_of(processor), self.image_encoder.placeholder)
         self._end_id = self._end_of_a_turn(ends[0])
         self.end_ids = tuple(dict.fromkeys((*ends, self._end_id)))
         self.vocabulary_size = len(self.tokenizer)
@@ -92,7 +92,7 @@ class VisionLanguageCodec(Codec):
         self._begin = self._beginning()
         self._text = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         self._text.encode_special_tokens = True  # "<|im_end|>" in an instruction is text and ends nothing
-        self._cached_text = lru_cache(maxsize=256)(self._encode_text)
+        self._cached_text = lru_cache(maxsize=256)(self.encode_text)
         self._has_boxes = {BOX_START, BOX_END} <= set(self.tokenizer.get_added_vocab())
         self._writes_boxes = self._has_boxes and BOX_START in self._prompt
 
@@ -160,10 +160,10 @@ class VisionLanguageCodec(Codec):
         inserts += [
             self._read(self._without_end(step.token_ids)) for step in told_steps(request, self._context)
         ]
-        text = self._chat.rendered(shown_flags(request, self._context))
+        text = self.chat.rendered(shown_flags(request, self._context))
         token_ids = self._beginning_of(text)
         for index, piece in enumerate(MARK.split(text)):
-            token_ids += inserts[int(piece)] if index % 2 else self._written(piece)
+            token_ids += inserts[int(piece)] if index % 2 else self.encode_with_special_tokens(piece)
         images = tuple(PromptImage(sha256=one.sha256, tokens=self.image_tokens(one)) for one in screens)
         return Prompt(tuple(token_ids), images)
 
@@ -208,14 +208,16 @@ class VisionLanguageCodec(Codec):
             token
             for index, piece in enumerate(pieces)
             for token in (
-                [self.tokenizer.convert_tokens_to_ids(piece)] if index % 2 else self._encode_text(piece)
+                [self.tokenizer.convert_tokens_to_ids(piece)] if index % 2 else self.encode_text(piece)
             )
         ]
 
-    def _written(self, template_text: str) -> list[int]:
-        return list(self.tokenizer.encode(template_text, add_special_tokens=False)) if template_text else []
+    def encode_with_special_tokens(self, text: str) -> list[int]:
+        """Return the tokens of a text, such as one that the chat template wrote, special tokens included."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
-    def _encode_text(self, text: str) -> list[int]:
+    def encode_text(self, text: str) -> list[int]:
+        """Return the tokens of a text in which special tokens have no effect."""
         return list(self._text.encode(text, add_special_tokens=False).ids)
 
     def _without_end(self, token_ids: Sequence[int]) -> list[int]:
@@ -238,20 +240,20 @@ class VisionLanguageCodec(Codec):
         if self._writes_boxes and self.pointer is None:
             return self._with_boxes(_POINT_IN_ANSWER.sub(rf"{BOX_START}\g<0>{BOX_END}", text))
         if self.pointer is None or not points:
-            return self._encode_text(text)
+            return self.encode_text(text)
         before, *between = _POINT_IN_ANSWER.split(text)
-        ids = self._encode_text(before)
+        ids = self.encode_text(before)
         for (x, y), after in zip(points, between, strict=True):
             patch = self.grid(frame).patch_at(
                 (x + 0.5) / frame.shown_width_px, (y + 0.5) / frame.shown_height_px
             )
-            ids += [self.pointer.token_id, self.pointer.first_patch_id + patch, *self._encode_text(after)]
+            ids += [self.pointer.token_id, self.pointer.first_patch_id + patch, *self.encode_text(after)]
         return ids
 
     def encode_answer(self, text: str, instruction: str) -> list[int]:
         """Do as `Codec.encode_answer` says. The text may contain box tokens, but not the pointer token or
         tokens that end an answer or stand for an image."""
-        ids = self._without_end(self._written(text))
+        ids = self._without_end(self.encode_with_special_tokens(text))
         pointers = () if self.pointer is None else (self.pointer.token_id,)
         if forbidden := {*ids} & {*self.end_ids, *self.never_sampled, *pointers}:
             names = ", ".join(sorted(self.tokenizer.convert_ids_to_tokens(sorted(forbidden))))
@@ -302,7 +304,7 @@ class VisionLanguageCodec(Codec):
 
     def _end_of_a_turn(self, usual: int) -> int:
         """Return the token with which the chat template ends an answer; `usual` if it writes none."""
-        written = self._written(self._chat.after_answer.lstrip())
+        written = self.encode_with_special_tokens(self.chat.after_answer.lstrip())
         first = written[0] if written else usual
         is_end = first in self.tokenizer.added_tokens_decoder and first not in self.never_sampled
         return first if is_end else usual

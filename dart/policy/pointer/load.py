@@ -9,8 +9,8 @@ from dart.policy.load import load
 from dart.policy.placement import ModelPlacement
 from dart.policy.pointer.model import GroundingModel
 from dart.policy.pointer.settings import HeadKind, HeadSettings, read_settings
-from dart.policy.pointer.small import CoordinateHead, SmallAttention, SmallCoordinates, SmallPointer
-from dart.policy.pointer.vlm import VlmAttention, VlmPointer
+from dart.policy.pointer.small_grounding import CoordinateHead, SmallAttention, SmallCoordinates, SmallPointer
+from dart.policy.pointer.vlm_grounding import VlmAttention, VlmPointer
 from dart.policy.protocols import UnsupportedCheckpoint
 from dart.policy.small_policy import BASELINE_HEAD, SmallPolicy
 from dart.policy.vlm import VisionLanguagePolicy

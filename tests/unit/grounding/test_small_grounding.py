@@ -20,7 +20,7 @@ from dart.policy.pointer.head import HEAD_NAME
 from dart.policy.pointer.load import load_grounding
 from dart.policy.pointer.model import INSTRUCTION, MapModel
 from dart.policy.pointer.settings import BadSettings, HeadSettings, read_settings
-from dart.policy.pointer.small import SmallAttention
+from dart.policy.pointer.small_grounding import SmallAttention
 from dart.policy.protocols import UnsupportedCheckpoint
 from tests.unit.grounding.samples import data_set
 
@@ -115,7 +115,7 @@ def test_the_warm_up_changes_the_head_and_the_pointers_row_and_nothing_else(data
 
 def test_the_attention_head_merges_what_the_model_itself_computes(data: Path, base: Path) -> None:
     """Its attention, computed again from queries and keys, makes the layer's output."""
-    from dart.policy.pointer.small import _seen, recorded_layers
+    from dart.policy.pointer.small_grounding import _seen, recorded_layers
 
     model = load_grounding(base, "attention")
     assert isinstance(model, SmallAttention)

@@ -93,7 +93,7 @@ def test_old_screenshots_go_and_old_answers_stay(codec: VisionLanguageCodec) -> 
 
 
 def test_past_answers_are_told_in_the_tokens_in_which_they_were_given(codec: VisionLanguageCodec) -> None:
-    odd = (*codec._encode_text("A"), *codec._encode_text("ction: wait()"), codec.end_ids[0])
+    odd = (*codec.encode_text("A"), *codec.encode_text("ction: wait()"), codec.end_ids[0])
     asked = request(codec, ["wait()"])
     step = asked.past[0]
     other = PastStep(screenshot_sha256=step.screenshot_sha256, token_ids=odd)
@@ -177,7 +177,7 @@ def test_an_action_survives_the_way_through_tokens(codec: VisionLanguageCodec, a
 def test_an_answer_without_an_action_is_a_text_the_screen_refuses(
     codec: VisionLanguageCodec, text: str
 ) -> None:
-    told = codec.decode_action([*codec._encode_text(text), codec.end_ids[0]], "", frame(codec))
+    told = codec.decode_action([*codec.encode_text(text), codec.end_ids[0]], "", frame(codec))
     assert told == f"{NOT_AN_ACTION}{text}"
     with pytest.raises(ActionParseError):
         parse_action(told)

@@ -15,18 +15,18 @@ from typing import Any
 
 import torch
 from PIL import Image
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from dart.policy.pointer.attention import merged_attention, sink_tokens
+from dart.policy.pointer.head import NEVER
 from dart.policy.pointer.model import INSTRUCTION, MapModel, WarmUp
 from dart.policy.pointer.patches import PatchGrid
 from dart.policy.pointer.settings import HeadSettings, write_settings
 from dart.policy.protocols import Pixels, Screen, UnsupportedCheckpoint
 from dart.policy.vlm import VisionLanguagePolicy
+from dart.policy.vlm_codec import VisionLanguageCodec
 from dart.policy.vlm_images import ImageTokens
 from dart.policy.vlm_pointer import head_of, newest_patches, watching
-from dart.policy.vlm_processor import load_config, load_processor, template_of
 
 
 class ImagePrompts:
@@ -34,7 +34,7 @@ class ImagePrompts:
 
     def __init__(
         self,
-        policy: VisionLanguagePolicy,
+        codec: VisionLanguageCodec,
         folder: Path,
         *,
         question: str = INSTRUCTION,
@@ -42,7 +42,8 @@ class ImagePrompts:
         answer: str = "",
         last: int | None = None,
     ) -> None:
-        """question   text of the user, with INSTRUCTION in place of the instruction
+        """folder   the checkpoint's folder, which an error names
+        question   text of the user, with INSTRUCTION in place of the instruction
         system     system message; empty: none
         answer     beginning of the answer, which replaces the line break at the end of the template's header
                    of an answer; empty: none
@@ -50,34 +51,29 @@ class ImagePrompts:
 
         Raises UnsupportedCheckpoint for a chat template that does not write image and instruction once each.
         """
-        processor = load_processor(folder, load_config(folder))
-        self._codec = policy.codec
-        self._tokenizer = processor.tokenizer
-        self._plain = Tokenizer.from_str(self._tokenizer.backend_tokenizer.to_str())
-        self._plain.encode_special_tokens = True  # a special token in an instruction is text
-        self.text = self._rendered(template_of(processor), question, system, answer)
+        self._codec = codec
+        self.text = self._rendered(question, system, answer)
         """The whole prompt with INSTRUCTION in place of the instruction."""
-        if self.text.count(INSTRUCTION) != 1 or self.text.count(str(processor.image_token)) != 1:
+        if self.text.count(INSTRUCTION) != 1 or self.text.count(codec.image_encoder.placeholder) != 1:
             raise UnsupportedCheckpoint(
                 f"the chat template of {folder} must write image and instruction once each, it wrote: "
                 f"{self.text!r}; use another checkpoint"
             )
         before, after = self.text.split(INSTRUCTION)
-        self._before, self._after = self._written(before), self._written(after)
+        self._before, self._after = (
+            codec.encode_with_special_tokens(before),
+            codec.encode_with_special_tokens(after),
+        )
         if last is not None:
             self._after.append(last)
-            self.text += str(self._tokenizer.convert_ids_to_tokens(last))
+            self.text += str(codec.tokenizer.convert_ids_to_tokens(last))
 
-    def _rendered(self, template: str | None, question: str, system: str, answer: str) -> str:
+    def _rendered(self, question: str, system: str, answer: str) -> str:
         user = [{"type": "image"}, {"type": "text", "text": question}]
         messages: list[dict[str, Any]] = [{"role": "user", "content": user}]
         if system:
             messages.insert(0, {"role": "system", "content": system})
-        text = str(
-            self._tokenizer.apply_chat_template(
-                messages, chat_template=template, tokenize=False, add_generation_prompt=True
-            )
-        )
+        text = self._codec.chat.apply(messages)
         return text.removesuffix("\n") + answer if answer else text
 
     def screen(self, image: Pixels) -> Screen:
@@ -91,7 +87,7 @@ class ImagePrompts:
         """Return the prompts of a batch, with each image placeholder replaced by the image's tokens."""
         return [
             self._codec.expand_images(
-                [*self._before, *self._instruction(instruction), *self._after], [screen]
+                [*self._before, *self._codec.encode_text(instruction), *self._after], [screen]
             )
             for screen, instruction in zip(screens, instructions, strict=True)
         ]
@@ -99,13 +95,7 @@ class ImagePrompts:
     def instruction_span(self, instruction: str) -> tuple[int, int]:
         """Return the range [start, stop) of the instruction's tokens, as negative positions from the end."""
         last = -len(self._after)
-        return last - len(self._instruction(instruction)), last
-
-    def _instruction(self, instruction: str) -> list[int]:
-        return list(self._plain.encode(instruction, add_special_tokens=False).ids)
-
-    def _written(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        return last - len(self._codec.encode_text(instruction)), last
 
 
 class VlmGrounding(MapModel):
@@ -123,14 +113,13 @@ class VlmGrounding(MapModel):
         self.settings = settings
         pointer = policy.codec.pointer if settings.head == "pointer" else None
         self.prompts = ImagePrompts(
-            policy,
+            policy.codec,
             folder,
             system=settings.system,
             answer=settings.answer,
             last=None if pointer is None else pointer.token_id,
         )
         self.prompt = self.prompts.text
-        self._tokenizer = policy.codec.tokenizer
 
     def shown_size(self, image: Pixels) -> tuple[int, int]:
         height, width, _ = self.prompts.screen(image).pixels.shape
@@ -142,22 +131,14 @@ class VlmGrounding(MapModel):
         height_px, width_px, _ = screen.pixels.shape
         return PatchGrid(height_px // side_px, width_px // side_px)
 
-    def _patch_positions(self, rows: Sequence[ImageTokens]) -> list[list[int]]:
+    def _patch_positions(self, rows: Sequence[ImageTokens], screens: Sequence[Screen]) -> list[list[int]]:
         """Return the positions of each row's image tokens in a batch that is padded on the left."""
-        length = max(len(row.token_ids) for row in rows)
-        image = self.policy.codec.image_encoder.placeholder_id
-        return [
-            [
-                length - len(row.token_ids) + place
-                for place, token in enumerate(row.token_ids)
-                if token == image
-            ]
-            for row in rows
-        ]
+        width = max(len(row.token_ids) for row in rows)
+        return self.policy.newest_positions(rows, [[screen] for screen in screens], width)
 
     def save(self, folder: Path) -> None:
         self.policy.save(folder)
-        self._tokenizer.save_pretrained(folder)
+        self.policy.codec.tokenizer.save_pretrained(folder)
         write_settings(folder, self.settings)
 
 
@@ -171,7 +152,7 @@ class VlmPointer(VlmGrounding):
             self.policy.forward(rows, screens)
         assert seen.inputs is not None
         assert seen.hidden is not None
-        patches, mask = newest_patches(seen.inputs, self._patch_positions(rows))
+        patches, mask = newest_patches(seen.inputs, self._patch_positions(rows, screens))
         logits = head_of(self.module)(patches, seen.hidden[:, -1:], mask)[:, 0]
         return logits, [self._grid(screen) for screen in screens]
 
@@ -195,14 +176,14 @@ class VlmAttention(VlmGrounding):
             self._merged(screen, instruction)
             for screen, instruction in zip(screens, instructions, strict=True)
         ]
-        return torch.nn.utils.rnn.pad_sequence(found, True, _NOWHERE), [self._grid(one) for one in screens]
+        return torch.nn.utils.rnn.pad_sequence(found, True, NEVER), [self._grid(one) for one in screens]
 
     def _merged(self, screen: Screen, instruction: str) -> Tensor:
         """Return the log of the merged attention [m] for one sample; a batch would need too much memory."""
         rows = self.prompts.rows([screen], [instruction])
         out = self.policy.forward(rows, [screen], output_attentions=True, output_hidden_states=True)
         length = len(rows[0].token_ids)
-        patches = torch.tensor(self._patch_positions(rows)[0], device=out.logits.device)
+        patches = torch.tensor(self._patch_positions(rows, [screen])[0], device=out.logits.device)
         first, last = self.prompts.instruction_span(instruction)
         queries = torch.arange(length + first, length + last, device=out.logits.device)
         sinks = sink_tokens([layer[0] for layer in out.hidden_states], queries, patches)
@@ -210,7 +191,3 @@ class VlmAttention(VlmGrounding):
 
     def warm_up(self) -> WarmUp:
         return WarmUp(())
-
-
-_NOWHERE = -1e9
-"""The logit of padding beyond the grid of a smaller screenshot."""
