@@ -1,8 +1,6 @@
 """The switch that passes frames between the bridge of this node and the agents of other nodes, without Ray.
 
-The bridge connects to a unix SOCK_SEQPACKET socket. A packet is one byte n, then n bytes with the name of a
-host, then one frame. In a packet to the switch, the host is the receiver; in a packet from the switch, the
-sender. A packet from the switch with an empty frame says that this host is gone.
+The bridge connects to a unix SOCK_SEQPACKET socket; `actors.wire`, its end, describes the packets.
 
 Frames for one host are sent in batches, one batch at a time, so they stay in order. Both directions have a
 bounded buffer. If the bridge sends faster than a host takes frames, the switch stops reading and the socket
@@ -12,15 +10,13 @@ that host and tells the bridge that the host is gone. This ends the session, so 
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PACKET_BYTES_MOST = 128 * 1024
-"""Size of the buffer for one packet. A packet is smaller: a name, and a frame with at most 64 KiB of mail."""
+from actors.wire import MAX_PACKET_BYTES, opened, packet
 
 BATCH_BYTES = 1 << 20
 """Size at which a batch is complete; its last frame can exceed this size."""
@@ -114,14 +110,13 @@ class FrameSwitch:
             self.counts.dropped += len(frames)
             return
         self.counts.received += len(frames)
-        head = _head(host)
-        self._enqueue([head + frame for frame in frames])
+        self._enqueue([packet(host, frame) for frame in frames])
 
     def gone(self, host: str) -> None:
         """Tell the bridge that a host is gone, and drop what waits for that host."""
         self._drop(host)
         if self._bridge is not None:
-            self._enqueue([_head(host)])
+            self._enqueue([packet(host, b"")])
 
     def close(self) -> None:
         """Close the connection to the bridge, and accept no new one."""
@@ -167,10 +162,13 @@ class FrameSwitch:
     def _readable(self) -> None:
         touched: set[str] = set()
         for _ in range(PACKETS_PER_TURN):
-            packet = self._next_packet()
-            if packet is None:
+            data = self._next_packet()
+            if data is None:
                 break
-            host, frame = _parsed(packet)
+            found = opened(data)
+            if found is None:
+                continue
+            host, frame = found
             outbox = self._outboxes.setdefault(host, WaitingFrames())
             outbox.frames.append(frame)
             outbox.waiting_bytes += len(frame)
@@ -184,15 +182,15 @@ class FrameSwitch:
         if self._bridge is None:
             return None
         try:
-            packet = self._bridge.recv(PACKET_BYTES_MOST)
+            data = self._bridge.recv(MAX_PACKET_BYTES)
         except BlockingIOError:
             return None
         except ConnectionResetError:
-            packet = b""
-        if not packet:
+            data = b""
+        if not data:
             self._disconnect()
             return None
-        return packet
+        return data
 
     # ---- to other hosts ----
 
@@ -258,15 +256,3 @@ class FrameSwitch:
             self._has_room.set()
         else:
             self._has_room.clear()
-
-
-def _head(host: str) -> bytes:
-    """Return the head of a packet: the length of a host's name, and the name."""
-    name = os.fsencode(host)
-    return bytes([len(name)]) + name
-
-
-def _parsed(packet: bytes) -> tuple[str, bytes]:
-    """Return the host and the frame of a packet."""
-    end = 1 + packet[0]
-    return os.fsdecode(packet[1:end]), packet[end:]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from actors.wire import MAX_PACKET_BYTES, opened, packet
 from dart.cluster import connection
 from dart.cluster.local_cluster import LocalCluster
 from dart.cluster.ray_agents import Agent, introduce, start_agents
@@ -32,16 +33,16 @@ class Bridge:
         self._socket.connect(agent.place.wire)
 
     def send(self, host: str, frame: bytes) -> None:
-        name = host.encode()
-        self._socket.send(bytes([len(name)]) + name + frame)
+        self._socket.send(packet(host, frame))
 
     def receive(self) -> tuple[str, bytes]:
         """The next frame and its sender; an empty frame: that host is gone. Raises EOFError at the end."""
-        packet = self._socket.recv(1 << 20)
-        if not packet:
+        data = self._socket.recv(MAX_PACKET_BYTES)
+        if not data:
             raise EOFError
-        end = 1 + packet[0]
-        return packet[1:end].decode(), packet[end:]
+        found = opened(data)
+        assert found is not None
+        return found
 
     def close(self) -> None:
         self._socket.close()

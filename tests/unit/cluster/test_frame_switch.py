@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.wire import packet
 from dart.cluster import frame_switch
 from dart.cluster.frame_switch import Frames, FrameSwitch, HostUnreachable
 
@@ -80,10 +81,6 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def packet(host: str, frame: bytes) -> bytes:
-    return bytes([len(host.encode())]) + host.encode() + frame
-
-
 async def read(bridge: socket.socket) -> bytes:
     async with asyncio.timeout(20.0):
         return await asyncio.get_running_loop().sock_recv(bridge, 1 << 20)
@@ -103,6 +100,14 @@ async def test_frames_reach_the_host_that_each_names_in_their_order(
     await until(lambda: switch.counts.sent == 2000)
     assert hosts.taken["bé"] == [str(number).encode() for number in range(0, 2000, 2)]
     assert hosts.taken["é"] == [str(number).encode() for number in range(1, 2000, 2)]
+
+
+async def test_what_is_no_packet_is_passed_over(switch: FrameSwitch, hosts: Hosts, connect: Connect) -> None:
+    bridge = await connect()
+    for data in (b"\x09short", b"\x01\xff", packet("b", b"good")):
+        await write(bridge, data)
+    await until(lambda: bool(hosts.taken))
+    assert hosts.taken == {"b": [b"good"]}
 
 
 async def test_what_waits_leaves_in_one_batch_and_a_host_has_one_batch_under_way(
