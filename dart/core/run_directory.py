@@ -37,9 +37,6 @@ from dart.core.errors import ConfigurationError, NotRunningError, RunDirectoryEr
 from dart.core.record_address import RecordAddress, parse_record_address
 from dart.core.utf8 import is_utf8
 
-KEY_BYTES = 32
-"""Length of the key that authenticates all messages between the run's processes."""
-
 SOCKET_PATH_BYTES = 108
 """Largest path of a Unix socket, its final NUL included (sun_path in unix(7))."""
 
@@ -173,7 +170,6 @@ def claimed(
         os.pwrite(lock_fd, f"{os.getpid()} {start_ticks(os.getpid())}\n".encode(), 0)
         make_private(*paths.folders)
         make_record(paths)
-        write_atomically(paths.key, os.urandom(KEY_BYTES), 0o600)
         mail = at_end.enter_context(own_mail_dir(paths.root))
         keep_config(paths, config_toml)  # last, because its presence means that the run exists
         at_end.callback(shutil.rmtree, paths.scratch, ignore_errors=True)
@@ -248,8 +244,7 @@ def _refuse_other_owner(root: Path) -> None:
 
 def _left_by_interrupted_start(paths: RunPaths) -> set[Path]:
     """Return the files and folders that a start or a takeover may leave when it ends before config.toml."""
-    temporary = map(_temporary_of, (paths.key, paths.config))
-    return {paths.lock, paths.key, *temporary, *paths.folders, *paths.record_files}
+    return {paths.lock, _temporary_of(paths.config), *paths.folders, *paths.record_files}
 
 
 def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
@@ -410,21 +405,6 @@ def refuse_untrained(paths: RunPaths) -> None:
 def keep_config(paths: RunPaths, config_toml: str) -> None:
     """Write config.toml atomically. Raises OSError."""
     write_atomically(paths.config, config_toml.encode(), 0o644)
-
-
-def reserve(path: Path) -> None:
-    """Allocate the disk space of a sparse file now.
-
-    Processes map the file into memory. On a full disk, a write to a part of the file without disk space would
-    kill them (SIGBUS).
-
-    raises    OSError (ENOSPC) when the disk does not have enough space
-    """
-    fd = os.open(path, os.O_RDWR)
-    try:
-        os.posix_fallocate(fd, 0, os.fstat(fd).st_size)
-    finally:
-        os.close(fd)
 
 
 def write_atomically(path: Path, content: bytes, mode: int) -> None:

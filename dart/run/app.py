@@ -14,7 +14,7 @@ from actors.errors import SystemStartFailed
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
 from dart.core.errors import DiskError, RunDirectoryError, TemporaryError, UnavailableError
-from dart.core.run_directory import RunPaths, claimed, keep_config, reserve
+from dart.core.run_directory import RunPaths, claimed, keep_config
 from dart.curation.run_phases import RunPlan
 from dart.inspect.evaluation_scores import final_report
 from dart.inspect.exit_reports import newest_failure
@@ -120,7 +120,6 @@ def train(
             ) as system,
             ControlEndpoint(paths, directory.mail, definition, emitter) as endpoint,
         ):
-            reserve(paths.board)
             if found is not None:
                 listener.found(replace(found, leftovers=tuple(system.reaped)))
             signals = until_concluded.enter_context(SignalCounter(paths, listener))

@@ -46,8 +46,6 @@ def test_a_claimed_directory_holds_what_a_run_needs(tmp_path: Path) -> None:
         paths = directory.paths
 
         assert paths.config.read_text() == "seed = 1\n"
-        assert len(paths.key.read_bytes()) == 32
-        assert stat.S_IMODE(paths.key.stat().st_mode) == 0o600
         assert all(folder.is_dir() for folder in paths.folders)
         assert paths.lock.read_text() == f"{os.getpid()} {start_ticks(os.getpid())}\n"
 
@@ -137,15 +135,13 @@ def test_a_directory_that_holds_a_run_is_not_started_again(tmp_path: Path) -> No
     assert RunPaths(tmp_path / "run").config.read_text() == "first"
 
 
-def test_a_run_is_resumed_with_its_files_and_a_new_key(tmp_path: Path) -> None:
+def test_a_run_is_resumed_with_its_files(tmp_path: Path) -> None:
     with claimed(tmp_path / "run", resume=False, config_toml="first") as directory:
         directory.paths.store.write_text("record")
-        key = directory.paths.key.read_bytes()
 
     with claimed(tmp_path / "run", resume=True, config_toml="second") as directory:
         assert directory.paths.store.read_text() == "record"
         assert directory.paths.config.read_text() == "second"
-        assert directory.paths.key.read_bytes() != key
 
 
 def test_there_is_nothing_to_resume_in_an_empty_directory(tmp_path: Path) -> None:
@@ -179,16 +175,16 @@ def test_a_start_that_was_killed_while_sqlite_made_its_record_does_not_block_the
         assert directory.paths.config.exists()
 
 
-@pytest.mark.parametrize("left", [".key.new", ".config.toml.new"])
 def test_what_a_start_or_a_takeover_leaves_when_it_is_killed_does_not_block_the_next_start(
-    tmp_path: Path, left: str
+    tmp_path: Path,
 ) -> None:
+    left = tmp_path / ".config.toml.new"
     (tmp_path / "lock").write_text("1\n")
-    (tmp_path / left).write_text("{}")
+    left.write_text("{}")
 
     with claimed(tmp_path, resume=False, config_toml="") as directory:
         assert directory.paths.config.exists()
-        assert not (tmp_path / left).exists()
+        assert not left.exists()
 
 
 def test_a_full_disk_leaves_no_half_written_file_in_the_directory(

@@ -58,10 +58,11 @@ class Speaker:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Iterator[RunPaths]:
-    """A claimed run directory whose path is longer than that of a socket may be."""
+    """A claimed run directory with a board and a key, as of a run; its path is too long for a socket."""
     root = tmp_path / ("a" * 120) / "run"
     with claimed(root, resume=False, config_toml="") as directory:
         Board.create(directory.paths.board).close()
+        directory.paths.key.write_bytes(bytes(32))
         yield directory.paths
 
 
