@@ -64,9 +64,7 @@ def layout_of(folder: Path) -> Layout:
     """
     found: dict[str, tuple[int, ...]] = {}
     for file in weight_files(folder):
-        for name, entry in _header_of(file).items():
-            if name != "__metadata__":
-                found[name] = tuple(entry["shape"])
+        found |= _shapes_in(file)
     if _is_tied(folder):
         found.pop(HEAD, None)
     return found
@@ -105,9 +103,10 @@ def _differences(served: Layout, offered: Layout) -> list[str]:
     return missing + unknown + reshaped
 
 
-def _header_of(file: Path) -> dict[str, dict[str, list[int]]]:
+def _shapes_in(file: Path) -> Layout:
     """Read the header of a safetensors file: its length in 8 bytes, little endian, then JSON.
 
+    `safe_open` of safetensors calls a file missing that cannot be opened for want of file handles or rights.
     Raises OtherLayout if the file has no valid header.
     """
     try:
@@ -115,7 +114,7 @@ def _header_of(file: Path) -> dict[str, dict[str, list[int]]]:
             (length,) = struct.unpack("<Q", opened.read(8))
             if length > MOST_HEADER_BYTES:
                 raise ValueError(f"expected a header of at most {MOST_HEADER_BYTES} bytes, got {length}")
-            header: dict[str, dict[str, list[int]]] = json.loads(opened.read(length))
-    except (ValueError, struct.error) as broken:
-        raise OtherLayout(f"{file} is no safetensors file: {broken}; save it as safetensors") from broken
-    return header
+            header = json.loads(opened.read(length))
+        return {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+    except (ValueError, TypeError, AttributeError, KeyError, struct.error) as broken:
+        raise OtherLayout(f"{file} is no safetensors file: {broken!r}; save it as safetensors") from broken

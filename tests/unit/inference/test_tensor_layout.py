@@ -45,7 +45,21 @@ def test_a_checkpoint_of_another_layout_is_refused_with_the_difference(
         refuse_other_layout(served, checkpoint(tmp_path / "v2", **shapes))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"\x05\0\0\0\0\0\0\0{abc}"])
+def with_header(header: bytes) -> bytes:
+    return len(header).to_bytes(8, "little") + header
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff" * 8,
+        with_header(b"{abc}"),
+        with_header(b"[]"),
+        with_header(b'{"embed": []}'),
+        with_header(b'{"embed": {"dtype": "F32"}}'),
+    ],
+)
 def test_a_file_that_is_none_of_the_format_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(OtherLayout, match=r"model\.safetensors is no safetensors file"):
