@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
+
 from actors.wire import MAX_PACKET_BYTES, opened, packet
 
 BATCH_BYTES = 1 << 20
@@ -41,6 +43,12 @@ class HostUnreachable(RuntimeError):
     """A host has no agent, or its agent does not take frames."""
 
 
+def log_dropped(host: str, frames: int, reason: str) -> None:
+    """Log frames that were lost on their way to or from another host."""
+    if frames:
+        structlog.get_logger().warning("frames_dropped", host=host, frames=frames, reason=reason)
+
+
 @dataclass(slots=True)
 class WaitingFrames:
     """The frames that wait to be sent to one host."""
@@ -58,18 +66,6 @@ class WaitingFrames:
             taken_bytes += len(taken[-1])
         self.waiting_bytes -= taken_bytes
         return taken
-
-
-@dataclass(slots=True)
-class SwitchCounts:
-    """Numbers of frames that passed through the switch since its start."""
-
-    sent: int = 0
-    """Frames that other hosts have taken."""
-    received: int = 0
-    """Frames handed to the bridge."""
-    dropped: int = 0
-    """Frames that were lost: to or from a host that is gone or unknown, or while no bridge was connected."""
 
 
 class FrameSwitch:
@@ -92,7 +88,6 @@ class FrameSwitch:
         self._bridge: socket.socket | None = None
         self._is_reading = False
         self._sends: set[asyncio.Task[None]] = set()
-        self.counts = SwitchCounts()
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         self._listener.bind(str(path))
@@ -107,9 +102,8 @@ class FrameSwitch:
         """
         await self._has_room.wait()
         if self._bridge is None:
-            self.counts.dropped += len(frames)
+            log_dropped(host, len(frames), "no bridge is connected")
             return
-        self.counts.received += len(frames)
         self._enqueue([packet(host, frame) for frame in frames])
 
     def gone(self, host: str) -> None:
@@ -208,12 +202,11 @@ class FrameSwitch:
             try:
                 async with asyncio.timeout(self._send_deadline_s):
                     await self._send(host, frames)
-            except (HostUnreachable, TimeoutError):
-                self.counts.dropped += len(frames)
+            except (HostUnreachable, TimeoutError) as error:
+                log_dropped(host, len(frames), str(error) or f"not taken within {self._send_deadline_s:g} s")
                 if self._outboxes.get(host) is outbox:  # else the bridge has been replaced meanwhile
                     self.gone(host)
                 break
-            self.counts.sent += len(frames)
             self._read_on()
         outbox.is_sending = False
         if not outbox.frames and self._outboxes.get(host) is outbox:
@@ -224,7 +217,7 @@ class FrameSwitch:
         """Drop the frames that wait for a host. A batch that is being sent is not interrupted."""
         outbox = self._outboxes.pop(host, None)
         if outbox is not None:
-            self.counts.dropped += len(outbox.frames)
+            log_dropped(host, len(outbox.frames), "the host or the bridge is gone")
             outbox.frames.clear()
             outbox.waiting_bytes = 0
         self._read_on()

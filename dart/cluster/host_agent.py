@@ -22,7 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dart.cluster.frame_switch import Frames, FrameSwitch, HostUnreachable, SwitchCounts
+from actors.log import log_to
+from dart.cluster.frame_switch import Frames, FrameSwitch, HostUnreachable, log_dropped
 from dart.config.gpus import VISIBLE, gpus_here
 from dart.core.run_directory import mail_dir, make_private
 
@@ -144,6 +145,7 @@ class HostAgent:
         self._name, self._host = name, host
         wire = wire_path(Path(folder))
         make_private(wire.parent)
+        log_to(Path(folder) / "logs" / "agent.jsonl")
         self._switch = FrameSwitch(wire, self._send)
         self._watch_raylet()
         asyncio.get_running_loop().call_later(TICK_S, self._tick)
@@ -181,11 +183,7 @@ class HostAgent:
         if self._names.get(host) == sender:
             await self._switch.deliver(host, frames)
         else:
-            self._switch.counts.dropped += len(frames)
-
-    async def counts(self) -> SwitchCounts:
-        """Return the numbers of frames that have passed through this agent."""
-        return self._switch.counts if self._switch else SwitchCounts()
+            log_dropped(host, len(frames), f"they are from {sender}, which is not the agent of its host")
 
     async def run(self, spec: FollowerSpec, environment: Mapping[str, str]) -> FollowerEnd:
         """Run the actor system of this node in a new process, wait for its end, and return how it ended.

@@ -254,8 +254,6 @@ class LoadVersion:
 class Serve:
     """Every engine has loaded the version: answer requests again. There is no reply."""
 
-    version: int
-
 
 @message
 class VersionLoaded:
@@ -268,8 +266,6 @@ class VersionLoaded:
 class LoadFailed:
     """The engine could not load the requested version. It still serves the version that it had."""
 
-    version: int
-    """The version that the engine still serves."""
     reason: str
 
 

@@ -226,7 +226,7 @@ class RolloutActor(Actor):
         self._resume()
         if failure:
             self.log.warning("version_not_loaded", version=call.version, reason=failure)
-            return m.LoadFailed(version=self._engine.version, reason=failure)
+            return m.LoadFailed(reason=failure)
         self.log.info("version_loaded", version=self._engine.version)
         return m.VersionLoaded(version=self._engine.version)
 

@@ -200,7 +200,7 @@ class WeightSyncActor(Actor):
             if isinstance(action, LoadDecision):
                 self.run(self._load(action))
             else:
-                self.tell(action.engine, m.Serve(version=action.version))
+                self.tell(action.engine, m.Serve())
 
     async def _load(self, load: LoadDecision) -> None:
         engine = self._engines[load.engine]
@@ -209,7 +209,7 @@ class WeightSyncActor(Actor):
         try:
             reply: Any = await self.ask(engine.name, call, deadline_s=self._load_deadline_s)
         except (AskError, MailboxFull) as error:
-            reply = m.LoadFailed(version=engine.version, reason=str(error))
+            reply = m.LoadFailed(reason=str(error))
         else:
             self._check_board()  # the engine may have been replaced since it replied
             if engine.incarnation != incarnation:

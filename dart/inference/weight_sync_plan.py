@@ -48,7 +48,6 @@ class ServeDecision:
     """The decision that an engine that holds answers again, because the round is over."""
 
     engine: str
-    version: int
 
 
 @dataclass(slots=True)
@@ -133,7 +132,7 @@ class SyncPlan:
         free = self._most_at_once - len(self._loading)
         if free <= 0:
             return []
-        serves = [ServeDecision(engine, self._engines[engine].version) for engine in self._held]
+        serves = [ServeDecision(engine) for engine in self._held]
         self._held.clear()
         stale = sorted(
             (name for name, known in self._engines.items() if self._is_due(name, known, now_s)),

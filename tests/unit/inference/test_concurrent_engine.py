@@ -211,7 +211,6 @@ def test_a_checkpoint_it_refuses_stops_nothing_that_is_under_way(pool_of: Callab
     pool = pool_of()
     [kept] = pool.request("kept")
     [failed] = pool.finish(pool.load(CORRUPT))
-    assert failed.version == 0
     assert "sha256 2" in failed.reason
     pool.engine.gate("kept").set()
     assert pool.finish(kept)[0].policy_version == 0

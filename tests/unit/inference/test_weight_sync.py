@@ -53,7 +53,7 @@ class Worker(Actor):
 
     def fail(self) -> None:
         _, done = self.loading.pop(0)
-        done.succeed(m.LoadFailed(version=0, reason="weights: sha256 differs"))
+        done.succeed(m.LoadFailed(reason="weights: sha256 differs"))
 
 
 class Recorder(Actor):
@@ -188,7 +188,7 @@ def test_all_at_once_every_worker_holds_until_the_last_one_is_done(world: World)
     told = world.workers["rollout-0"].told
     assert told == [
         m.LoadVersion(version=1, hold=True),
-        m.Serve(version=1),
+        m.Serve(),
         m.LoadVersion(version=2, hold=True),
     ]
     assert world.states()["rollout-1"] == "dead"
@@ -266,7 +266,7 @@ def test_a_restarted_weight_sync_requires_what_the_newest_worker_serves_and_lets
 ) -> None:
     world.workers["rollout-2"].set_gauges({Gauge.SERVED_VERSION: 1})
     world.start_sync("all_at_once")
-    assert m.Serve(version=1) in world.workers["rollout-2"].told
+    assert m.Serve() in world.workers["rollout-2"].told
 
 
 def test_a_worker_that_comes_back_with_the_newest_version_is_left_alone(world: World) -> None:
