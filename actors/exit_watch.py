@@ -10,10 +10,10 @@ import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from actors.board import LIVING, Board
 from actors.process import start_ticks
+from actors.runtime import Runtime
 
 CHECK_S = 0.02
 """How often the board is read while a supervisor forks a process or finds out why one ended."""
@@ -23,16 +23,6 @@ REMOTE_CHECK_S = 0.25
 
 REASON_DEADLINE_S = 1.0
 """How long a watch waits for the reason. A supervisor that needs longer does not work any more."""
-
-
-class ExitWatch(Protocol):
-    """The part of an actor's runtime that an ExitWatcher calls."""
-
-    def pidfd(self, pid: int) -> int: ...
-
-    def watch(self, fd: int, ready: Callable[[], None]) -> None: ...
-
-    def unwatch(self, fd: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -53,7 +43,7 @@ class ExitWatcher:
     """
 
     def __init__(
-        self, board: Board, runtime: ExitWatch, after: Callable[[float, Callable[[], None]], None]
+        self, board: Board, runtime: Runtime, after: Callable[[float, Callable[[], None]], None]
     ) -> None:
         self._board = board
         self._runtime = runtime

@@ -6,14 +6,16 @@ news of its end, because mail and news take different ways.
 """
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
-from actors.board import LIVING, Board
+from actors.board import LIVING
 from actors.codec import message
 from actors.errors import LinkedActorEnded
 from actors.exit_watch import ExitWatcher
+
+if TYPE_CHECKING:
+    from actors.actor import Actor
 
 NOPROC = "noproc"
 """OTP's reason when no actor has the name."""
@@ -65,20 +67,6 @@ def is_abnormal(reason: str) -> bool:
     return reason not in (NORMAL, SHUTDOWN)
 
 
-class Owner(Protocol):
-    """What monitors and links need of their actor."""
-
-    board: Board
-    traps_exits: ClassVar[bool]
-
-    def after(self, seconds: float, callback: Callable[[], Any]) -> None: ...
-
-    def take_news(self, news: Any, name: str, incarnation: int) -> None:
-        """Handle a message as if it had come by mail from that incarnation."""
-
-    def tell(self, to: str, content: Any, *, incarnation: int = 0) -> bool: ...
-
-
 @dataclass(slots=True)
 class _Link:
     name: str
@@ -89,7 +77,7 @@ class _Link:
 class MonitorsAndLinks:
     """The monitors and links of one actor."""
 
-    def __init__(self, owner: Owner, watcher: ExitWatcher) -> None:
+    def __init__(self, owner: "Actor", watcher: ExitWatcher) -> None:
         self._owner = owner
         self._watcher = watcher
         self._refs = itertools.count(1)
