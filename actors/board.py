@@ -188,8 +188,6 @@ _ACTIVITY_WORDS = tuple(
 _USED, _REBUILDS, _ENTRIES, _NEXT_EMPTIED, _CHANGES = range(5)
 _HEADER_WORDS = 8
 _WORDS_PER_SLOT = 2
-_SIZE_WITHOUT_INDEX = SLOTS * SLOT_BYTES
-"""The size in bytes of a board of an earlier version. Such a board has no index, and can only be read."""
 
 
 def size_bytes(slots: int) -> int:
@@ -199,8 +197,6 @@ def size_bytes(slots: int) -> int:
 
 def slots_in(file_bytes: int) -> int:
     """The number of rows of a board whose file has this size; 0 when it is no board."""
-    if file_bytes == _SIZE_WITHOUT_INDEX:
-        return SLOTS
     slots = (file_bytes - _HEADER_WORDS * WORD_BYTES) // (SLOT_BYTES + _WORDS_PER_SLOT * WORD_BYTES)
     return slots if slots > 0 and size_bytes(slots) == file_bytes else 0
 
@@ -300,7 +296,6 @@ class Board:
         if not self.slots:
             self._file.close()
             raise ActorError(f"{path} has {file_bytes} bytes and is not a board of actors")
-        self._has_index = file_bytes != _SIZE_WITHOUT_INDEX
         self._header = self.slots * SLOT_BYTES // WORD_BYTES
         self._index = self._header + _HEADER_WORDS
         self.memory: mmap.mmap | bytearray
@@ -386,7 +381,7 @@ class Board:
     def set(self, slot: int, **fields: Any) -> None:
         """Write fields; text that is too long for its place is cut. A new name is noted in the index."""
         is_moved = "route" in fields and fields["route"] != self.get(slot, "route")
-        if self._has_index and ("name" in fields or is_moved):
+        if "name" in fields or is_moved:
             with _exclusive(self._file.fileno()):
                 self._set(slot, fields)
                 self._note_name(slot)
@@ -496,14 +491,12 @@ class Board:
     @property
     def changes(self) -> int:
         """The number of times that a row got a name, another parent, or another route."""
-        return self.whole[self._header + _CHANGES] if self._has_index else 0
+        return self.whole[self._header + _CHANGES]
 
     # ---- the index of names ----
 
     def _look_up(self, wanted: bytes) -> int | None:
         """The slot of a name, by the index; by a scan when another process changes the index meanwhile."""
-        if not self._has_index:
-            return self._scan_for(wanted)
         before = self._index_state()
         slot = self._probe(wanted)
         if slot is not None:
@@ -604,8 +597,6 @@ class Board:
             raise ActorError(f"actor name {name!r} cannot be written as UTF-8: {error.reason}") from None
         if name_bytes > NAME_BYTES:
             raise ActorError(f"actor name {name!r} is longer than {NAME_BYTES} bytes; choose a shorter name")
-        if not self._has_index:
-            raise ActorError(f"{self.path} is the board of an earlier version, which can only be read")
         with _exclusive(self._file.fileno()):
             slot = self.find(name)
             if slot is None:

@@ -207,8 +207,8 @@ def test_an_actor_that_outlived_its_run_is_found_by_pid_and_start(paths: RunPath
     ("recorded", "told"),
     [
         ("", "is being started"),
-        ("1\n", "process 1"),
-        ("4194305\n", "is not running"),
+        (f"1 {start_ticks(1)}\n", "process 1"),
+        ("4194305 1\n", "is not running"),
     ],
 )
 def test_who_runs_it_is_told_as_far_as_it_is_known(paths: RunPaths, recorded: str, told: str) -> None:
