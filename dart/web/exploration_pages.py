@@ -68,12 +68,11 @@ def exploration(run: RunView, values: Mapping[str, str]) -> str:
     known = run.store.explorations()
     if not known:
         return render("_exploration.html", known=(), chosen="")
-    chosen = values.get("id") or f"{known[0][0]} {known[0][1]}"
-    task_id, _, seed = chosen.rpartition(" ")
-    if not seed.isdecimal() or (task_id, int(seed)) not in known:
-        names = ", ".join(f"{one} {number}" for one, number in known)
-        raise UsageError(f"the run has not explored {chosen!r}; it has explored {names}")
-    follower = GraphFollower(run.store, task_id, int(seed))
+    by_name = {f"{task_id} {seed}": (task_id, seed) for task_id, seed in known}
+    chosen = values.get("id") or next(iter(by_name))
+    if chosen not in by_name:
+        raise UsageError(f"the run has not explored {chosen!r}; it has explored {', '.join(by_name)}")
+    follower = GraphFollower(run.store, *by_name[chosen])
     follower.follow()
     return render("_exploration.html", **drawing(run, follower.graph), known=known, chosen=chosen)
 

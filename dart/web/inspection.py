@@ -6,6 +6,7 @@ it (docs/cluster.md).
 """
 
 import os
+import re
 import secrets
 import sys
 import threading
@@ -109,7 +110,8 @@ async def _body(request: Request) -> bytes:
 
 
 def _number(text: str | None) -> int:
-    if text is None or not text.isascii() or not text.isdigit():
+    """Return a number of 64 bits, which has at most 20 digits. Raises UsageError for another text."""
+    if text is None or not re.fullmatch("[0-9]{1,20}", text):
         raise UsageError(f"expected whole numbers for inode and offset, got {text!r}")
     return int(text)
 

@@ -79,7 +79,7 @@ def test_titles_of_pages_are_shown_as_text(client: TestClient) -> None:
     assert "&lt;b&gt;cart" in answer.text
 
 
-@pytest.mark.parametrize("graph", ["miniwob/none 3", f"{TASK} ²"])
+@pytest.mark.parametrize("graph", ["miniwob/none 3", f"{TASK} ²", f"{TASK} {'1' * 4301}"])
 def test_a_task_that_was_not_explored_is_refused_with_those_that_were(client: TestClient, graph: str) -> None:
     answer = client.get("/exploration", params={"id": graph})
     assert answer.status_code == 404
