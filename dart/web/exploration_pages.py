@@ -7,6 +7,7 @@ screen.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 from dart.core.errors import UsageError
 from dart.core.exploration import PathHop, ScreenNode
@@ -15,7 +16,7 @@ from dart.exploration.follower import GraphFollower
 from dart.exploration.frontier import depths
 from dart.exploration.graph import Graph
 from dart.exploration.planning import frontier
-from dart.web.charts import figure, path, tick_step
+from dart.web.charts import Chart, Series
 from dart.web.render import render
 from dart.web.run_view import RunView
 
@@ -23,8 +24,6 @@ SHOWN_MOST = 200
 """Largest number of screens that are drawn. Of a larger graph, those that were found first are drawn."""
 
 NODE_WIDTH, NODE_HEIGHT, GAP_X, GAP_Y = 120, 96, 60, 26
-
-CURVE_WIDTH, CURVE_TOP, CURVE_BOTTOM = 1000.0, 90.0, 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +46,6 @@ class DrawnEdge:
     hop: PathHop
     d: str
     tries: int
-
-
-@dataclass(frozen=True, slots=True)
-class CurveLine:
-    """One line of the coverage curve; `d` is the attribute of its SVG path."""
-
-    name: str
-    colour: str
-    d: str
-    last: int
 
 
 def exploration(run: RunView, values: Mapping[str, str]) -> str:
@@ -83,7 +72,6 @@ def drawing(run: RunView, graph: Graph) -> dict[str, object]:
     open_screens = frontier(graph, (), run.config.exploration.max_depth)
     screens = placed(graph, open_screens, held)
     place_of = {one.node.screen_id: one for one in screens}
-    curve = graph.curve()
     return {
         "screens": screens,
         "edges": edges_between(graph, place_of),
@@ -98,8 +86,7 @@ def drawing(run: RunView, graph: Graph) -> dict[str, object]:
         "num_edges": sum(1 for _ in graph.edges()),
         "num_open": len(open_screens),
         "num_untried": sum(open_screens.values()),
-        "curve": lines_of(curve),
-        "ticks": ticks_of(curve),
+        "chart": coverage_chart(graph.curve()),
         "held": sorted(explorer for screen, explorer in held.items() if screen in graph.nodes),
     }
 
@@ -153,35 +140,14 @@ def curve_between(source: DrawnScreen, target: DrawnScreen) -> str:
     return f"M{x0} {y0}C{x0} {y0 - GAP_Y} {x1} {y1 - GAP_Y} {x1} {y1}"
 
 
-def lines_of(curve: Sequence[CoveragePoint]) -> list[CurveLine]:
-    """Return the lines of the numbers of screens and shapes over actions, in a box of 1000 x 1000."""
-    most_actions = max(1, curve[-1].actions)
-    most = max(1, curve[-1].screens)
-
-    def line(name: str, colour: str, counts: Sequence[int]) -> CurveLine:
-        points: list[tuple[float, float | None]] = []
-        for point, count in zip(curve, counts, strict=True):
-            x = CURVE_WIDTH * point.actions / most_actions
-            if points:
-                points.append((x, points[-1][1]))
-            points.append((x, _y(count / most)))
-        return CurveLine(name, colour, path(points), counts[-1])
-
-    return [
-        line("screens", "c1", [point.screens for point in curve]),
-        line("shapes", "c2", [point.shapes for point in curve]),
-    ]
+def coverage_chart(curve: Sequence[CoveragePoint]) -> Chart:
+    """Return the chart of the numbers of screens and shapes, over actions instead of time."""
+    screens = Series("screens", stairs([(point.actions, point.screens) for point in curve]), "c1")
+    shapes = Series("shapes", stairs([(point.actions, point.shapes) for point in curve]), "c2")
+    return Chart("Coverage", [screens, shapes], (0.0, max(1.0, curve[-1].actions)))
 
 
-def _y(share: float) -> float:
-    """Return the y coordinate, from 0 at the top to 1000, of a share of the largest count."""
-    return CURVE_BOTTOM - share * (CURVE_BOTTOM - CURVE_TOP)
-
-
-def ticks_of(curve: Sequence[CoveragePoint]) -> list[tuple[float, str]]:
-    """Return y coordinate, from 0 at the top to 1000, and label of each grid line of the coverage curve."""
-    most = max(1, curve[-1].screens)
-    step = tick_step(float(most))
-    return [
-        (_y(number * step / most), figure(number * step)) for number in range(int(most / step + 1e-9) + 1)
-    ]
+def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the corners of a line that is level up to each next point."""
+    corners = ([(x, before), (x, y)] for (_, before), (x, y) in pairwise(points))
+    return [*points[:1], *chain.from_iterable(corners)]

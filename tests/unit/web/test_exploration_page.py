@@ -14,7 +14,7 @@ from dart.exploration.coverage import CoveragePoint
 from dart.store.store import Store
 from dart.web.app import web_app
 from dart.web.auth import access_for
-from dart.web.exploration_pages import lines_of, ticks_of
+from dart.web.exploration_pages import coverage_chart
 from tests.recorded_run import record_run
 from tests.unit.exploration.screens import SEED, TASK, screen
 
@@ -88,10 +88,10 @@ def test_a_task_that_was_not_explored_is_refused_with_those_that_were(client: Te
 
 def test_the_curve_rises_in_steps_to_the_top() -> None:
     curve = [CoveragePoint(0, 0, 0), CoveragePoint(5, 2, 1), CoveragePoint(10, 2, 1)]
-    screens, shapes = lines_of(curve)
-    assert screens.d == "M0 1000L500 1000L500 90L1000 90L1000 90"
-    assert (screens.last, shapes.last) == (2, 1)
-    assert ticks_of(curve)[0] == (1000.0, "0")
+    chart = coverage_chart(curve)
+    screens, shapes = chart.series
+    assert chart.path(screens.points) == "M0 860L500 860L500 60L1000 60L1000 60"
+    assert (chart.last(screens), chart.last(shapes)) == ("2", "1")
 
 
 def test_the_folder_of_a_run_without_a_record_says_so(tmp_path: Path) -> None:
