@@ -137,16 +137,33 @@ async def test_a_chart_says_its_figures_at_the_pointer(
 ) -> None:
     session, told = page
     await opened(session, address)
-    box = await session.evaluate(
-        "(b => [b.x, b.y, b.width, b.height])(document.querySelector('.plot').getBoundingClientRect())"
-    )
 
-    await session.post(
-        "Input.dispatchMouseEvent", {"type": "mouseMoved", "x": box[0] + box[2] / 2, "y": box[1] + box[3] / 2}
-    )
+    await point_at_a_chart(session)
     await until(session, "document.querySelector('[data-moment]').textContent !== ''")
 
     assert told == []
+
+
+async def test_a_chart_without_figures_says_nothing_at_the_pointer(
+    address: str, page: tuple[CdpSession, list[str]]
+) -> None:
+    session, told = page
+    await opened(session, address)
+    await session.evaluate("document.querySelector('.chart').removeAttribute('data-readout')")
+
+    await point_at_a_chart(session)
+
+    assert await session.evaluate("document.querySelector('[data-moment]').textContent") == ""
+    assert told == []
+
+
+async def point_at_a_chart(session: CdpSession) -> None:
+    box = await session.evaluate(
+        "(b => [b.x, b.y, b.width, b.height])(document.querySelector('.plot').getBoundingClientRect())"
+    )
+    await session.post(
+        "Input.dispatchMouseEvent", {"type": "mouseMoved", "x": box[0] + box[2] / 2, "y": box[1] + box[3] / 2}
+    )
 
 
 async def test_a_click_is_no_less_one_because_the_page_changed_while_the_button_was_down(

@@ -147,7 +147,7 @@ const readouts = new WeakMap();
 let lastPointer = null;
 
 function readChart(event) {
-  const plot = event.target?.closest?.(".plot");
+  const plot = event.target?.closest?.("[data-readout] .plot");
   if (!plot) return;
   const chart = plot.closest("[data-readout]");
   if (!readouts.has(chart)) readouts.set(chart, JSON.parse(chart.dataset.readout));
