@@ -22,7 +22,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from dart.alignment.stages import AlignmentStage
 from dart.core.errors import DiskError, RunDirectoryError
-from dart.core.run_directory import ORPHANS_END_S, RunPaths, keep_config, make_private, write_atomically
+from dart.core.run_directory import (
+    ORPHANS_END_S,
+    RunPaths,
+    keep_config,
+    make_private,
+    temporary_of,
+    write_atomically,
+)
 
 LOCK_POLL_S = 0.1
 
@@ -138,9 +145,11 @@ def _lock(lock_fd: int, root: Path) -> None:
 def refuse_unfit_folder(root: Path, *, resume: bool) -> None:
     """Raise RunDirectoryError if the folder is not usable.
 
-    With `resume`, it must have an alignment; without `resume`, it must be empty or must not exist.
+    With `resume`, it must have an alignment; without `resume`, it must be empty or must not exist. The
+    temporary file of a start that was killed counts as nothing.
     """
-    has_alignment = AlignmentFolder(root).config.is_file()
+    config = AlignmentFolder(root).config
+    has_alignment = config.is_file()
     if resume and not has_alignment:
         raise RunDirectoryError(
             f"run directory {root} holds no alignment to resume; leave out --resume to begin one, or name "
@@ -150,7 +159,7 @@ def refuse_unfit_folder(root: Path, *, resume: bool) -> None:
         return
     if not root.is_dir():
         raise RunDirectoryError(f"run directory {root} is a file; choose a folder with --run-dir")
-    if found := sorted(path.name for path in root.iterdir()):
+    if found := sorted(path.name for path in root.iterdir() if path != temporary_of(config)):
         what = "an alignment or another run" if has_alignment else f"files ({', '.join(found[:3])})"
         raise RunDirectoryError(
             f"run directory {root} holds {what} already; continue an alignment with --resume, or choose an "

@@ -244,7 +244,7 @@ def _refuse_other_owner(root: Path) -> None:
 
 def _left_by_interrupted_start(paths: RunPaths) -> set[Path]:
     """Return the files and folders that a start or a takeover may leave when it ends before config.toml."""
-    return {paths.lock, _temporary_of(paths.config), *paths.folders, *paths.record_files}
+    return {paths.lock, temporary_of(paths.config), *paths.folders, *paths.record_files}
 
 
 def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
@@ -412,7 +412,7 @@ def write_atomically(path: Path, content: bytes, mode: int) -> None:
 
     Raises OSError; then the temporary file is gone.
     """
-    temporary = _temporary_of(path)
+    temporary = temporary_of(path)
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -426,7 +426,7 @@ def write_atomically(path: Path, content: bytes, mode: int) -> None:
         raise
 
 
-def _temporary_of(path: Path) -> Path:
+def temporary_of(path: Path) -> Path:
     """Return the file into which `write_atomically` writes the new content of `path`."""
     return path.with_name(f".{path.name}.new")
 

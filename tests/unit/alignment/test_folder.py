@@ -68,6 +68,15 @@ def test_an_alignment_begins_in_an_empty_folder_and_is_resumed_where_one_began(t
         pass
 
 
+def test_an_alignment_that_was_killed_as_it_began_can_begin_again(tmp_path: Path) -> None:
+    (tmp_path / ".config.toml.new").write_text("[run]\ndir = ")
+
+    with claimed_alignment(tmp_path, resume=False) as folder:
+        folder.keep_config("")
+
+    assert list(tmp_path.iterdir()) == [folder.config]
+
+
 @pytest.mark.parametrize(
     ("made", "resume", "problem"),
     [
