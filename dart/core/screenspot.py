@@ -280,7 +280,11 @@ def save_image(folder: Path, png: bytes) -> Path:
     Raises ValueError when it is not a PNG.
     """
     png_size(png)
-    images = folder / IMAGES
+    return save_under_hash(folder / IMAGES, png)
+
+
+def save_under_hash(images: Path, png: bytes) -> Path:
+    """Write a screenshot as `<sha256>.png`, whole or not at all, unless it is there. Returns its path."""
     images.mkdir(parents=True, exist_ok=True)
     path = images / f"{hashlib.sha256(png).hexdigest()}.png"
     if not path.exists():

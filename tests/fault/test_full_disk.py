@@ -1,5 +1,6 @@
 """A full disk: a clear error, nothing half-written, readable meanwhile, and on it goes when there is room."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -11,9 +12,11 @@ import pytest
 import torch
 
 from actors.board import Board
+from dart.core.actions import Click
 from dart.core.errors import DiskError
 from dart.core.records import StoredResult
 from dart.core.run_directory import RunPaths
+from dart.environments.browser.demonstrations import OracleEpisode, add_episode
 from dart.environments.osworld.guest_answers import Reading
 from dart.environments.osworld.judgements import FOLDER, Judged, JudgementLog, read_judgements
 from dart.environments.osworld.judging import Judgement
@@ -28,7 +31,7 @@ from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
 from dart.training.distributed import write_parts
-from tests.small_disk import small_disk
+from tests.small_disk import enlarge, small_disk
 
 DISK_BYTES = 4 << 20
 BALLAST_BYTES = 1 << 20
@@ -151,6 +154,32 @@ def test_wherever_the_disk_gets_full_in_an_optimizers_state_the_error_is_that_of
             with pytest.raises(OSError, match="No space left") as full:
                 write_parts(state, disk)
             assert is_no_room(full.value), kib
+
+
+def test_demonstrations_that_filled_the_disk_are_written_again_whole_by_the_next_call(tmp_path: Path) -> None:
+    small, large = b"1", b"2" * 100_000
+    episodes = [
+        OracleEpisode("miniwob/click-test", seed, "Click.", ((png, Click(3, 4), None),), 1.0)
+        for seed, png in enumerate((small, large))
+    ]
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        add_episode(disk, episodes[0])
+        with pytest.raises(OSError, match="No space left"):
+            add_episode(disk, episodes[1])
+        enlarge(disk, "256k")
+        add_episode(disk, episodes[1])
+
+        lines = [json.loads(line) for line in (disk / "demonstrations.jsonl").read_text().splitlines()]
+        pictures = [disk / "screenshots" / f"{line['steps'][0]['screenshot_sha256']}.png" for line in lines]
+        assert [path.read_bytes() for path in pictures] == [small, large]
+
+
+def test_a_line_of_demonstrations_that_the_disk_has_no_room_for_is_left_out_whole(tmp_path: Path) -> None:
+    long = OracleEpisode("miniwob/click-test", 7, "Click. " * 10_000, (), 1.0)
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        with pytest.raises(OSError, match="No space left"):
+            add_episode(disk, long)
+        assert (disk / "demonstrations.jsonl").read_bytes() == b""
 
 
 def test_a_signal_is_noted_on_a_full_disk_so_that_a_later_down_does_not_end_the_run_at_once(

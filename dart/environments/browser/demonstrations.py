@@ -13,7 +13,6 @@ A click on an element also has the element's box: [left, top, right, bottom] in 
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from dart.core.actions import Action, format_action
+from dart.core.run_directory import append_line
+from dart.core.screenspot import save_under_hash
 from dart.core.seeds import TRAINING_SEEDS
 from dart.environments.browser.dom_queries import TargetNotFound
 from dart.environments.browser.environment import BrowserEnvironment
@@ -100,19 +101,10 @@ async def play_all(
         yield episode
 
 
-def save_screenshot(folder: Path, png: bytes) -> str:
-    """Write ``png`` under its sha256 unless it is there already. Returns the sha256 in hex."""
-    digest = hashlib.sha256(png).hexdigest()
-    path = folder / f"{digest}.png"
-    if not path.exists():
-        path.write_bytes(png)
-    return digest
-
-
 def episode_record(play: OracleEpisode, screenshots: Path) -> dict[str, Any]:
     """Write the screenshots of an episode and return its line of demonstrations.jsonl, as plain data."""
     steps = [
-        {"screenshot_sha256": save_screenshot(screenshots, png), "action": format_action(action)}
+        {"screenshot_sha256": save_under_hash(screenshots, png).stem, "action": format_action(action)}
         | ({} if box is None else {"box": box})
         for png, action, box in play.steps
     ]
@@ -125,6 +117,12 @@ def episode_record(play: OracleEpisode, screenshots: Path) -> dict[str, Any]:
     }
 
 
+def add_episode(folder: Path, play: OracleEpisode) -> None:
+    """Add an episode and its screenshots to a folder. Raises OSError; then the folder lacks the episode."""
+    line = json.dumps(episode_record(play, folder / "screenshots"))
+    append_line(folder / "demonstrations.jsonl", line.encode())
+
+
 async def _collected(
     kind: OracleKind[EnvironmentT],
     tasks: Sequence[str],
@@ -135,16 +133,13 @@ async def _collected(
     environments: int,
 ) -> Counter[str]:
     """Let oracles play training seeds, add their successes to the folder ``out``, and count them by task."""
-    screenshots = out / "screenshots"
-    screenshots.mkdir(parents=True, exist_ok=True)
     kept: Counter[str] = Counter(dict.fromkeys(tasks, 0))
     seeds = TRAINING_SEEDS[first : first + int(episodes * SPARE) + 1]
     wanted = [(task, seed) for seed in seeds for task in tasks]
-    with (out / "demonstrations.jsonl").open("a") as lines:
-        async for play in play_all(kind, wanted, environments):
-            if play.reward == 1.0 and kept[play.task_id] < episodes:
-                kept[play.task_id] += 1
-                lines.write(json.dumps(episode_record(play, screenshots)) + "\n")
+    async for play in play_all(kind, wanted, environments):
+        if play.reward == 1.0 and kept[play.task_id] < episodes:
+            kept[play.task_id] += 1
+            add_episode(out, play)
     return kept
 
 
@@ -164,6 +159,7 @@ def collect(
 
     Returns the number of added episodes by task.
     """
+    out.mkdir(parents=True, exist_ok=True)
     playing = _collected(kind, tasks, episodes, out, first=first, environments=environments)
     return asyncio.run(playing)
 
