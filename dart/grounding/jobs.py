@@ -7,26 +7,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from actors import ActorDied, ActorSystem
 from dart.config.sections import EvaluationSettings, GroundingSettings
-from dart.core.errors import ConfigurationError, TemporaryError
+from dart.core.errors import ConfigurationError
 from dart.core.screenspot import GroundingDataError, GroundingSample, read_screenspot
 from dart.grounding.evaluation import AccuracyReport, ChooseCandidate, accuracy_report, ground_all
 from dart.grounding.training import TrainingSteps, train_grounding
 from dart.grounding.verification import Verified
 from dart.grounding.verifier import ANSWERS, QUESTION, load_verifier, train_verifier
-from dart.grounding.verifier_actor import (
-    NAME,
-    START_DEADLINE_S,
-    TURN_AWAY_S,
-    CannotVerify,
-    Chosen,
-    VerifierActor,
-    VerifierBusy,
-    Verify,
-)
+from dart.grounding.verifier_actor import NAME, START_DEADLINE_S, CannotVerify, VerifierActor, Verify
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
 from dart.policy.placement import ModelPlacement
@@ -38,8 +29,8 @@ from dart.policy.tokenizer import train_tokenizer
 from dart.training.updates import Report
 from supervision import supervised, worker
 
-BUSY_DEADLINE_S = 600.0
-"""How long a query is repeated while the verifier's queue is full, or the verifier is being restarted."""
+RESTART_DEADLINE_S, RETRY_S = 600.0, 0.5
+"""How long, and how often, a query is repeated while the verifier is being restarted."""
 
 
 # ---- training ----
@@ -164,7 +155,7 @@ def evaluate_job(
 ) -> AccuracyReport:
     """Measure a checkpoint on a data set, with the verifier of the settings if they name one.
 
-    Raises GroundingDataError, CheckpointError, UnsupportedCheckpoint, TemporaryError.
+    Raises GroundingDataError, CheckpointError, UnsupportedCheckpoint.
     """
     samples = read_screenspot(data, images)
     model = load_grounding(checkpoint, head)  # type: ignore[arg-type]  # the command has checked it
@@ -201,10 +192,10 @@ def _chooser(settings: EvaluationSettings) -> Iterator[ChooseCandidate | None]:
 def ask_verifier(
     system: ActorSystem, sample: GroundingSample, candidates: Sequence[Point], stop_at: float
 ) -> Verified:
-    """Return the verifier's choice; ask again while its queue is full or it is being restarted.
+    """Return the verifier's choice; ask again while it is being restarted.
 
-    Raises GroundingDataError when the verifier cannot use the screenshot, TemporaryError when its queue stays
-    full for BUSY_DEADLINE_S seconds, and ActorDied when it has not been restarted by then.
+    Raises GroundingDataError when the verifier cannot use the screenshot, and ActorDied when it has not been
+    restarted within RESTART_DEADLINE_S.
     """
     query = Verify(
         image=str(sample.image),
@@ -214,23 +205,15 @@ def ask_verifier(
         stop_at=stop_at,
     )
     answer = _patient(system.ask, NAME, query)
-    match answer:
-        case Chosen():
-            return Verified(answer.index, answer.score, answer.scored)
-        case CannotVerify():
-            raise GroundingDataError(answer.reason)
-        case _:
-            raise TemporaryError(
-                f"the verifier's queue was full for {BUSY_DEADLINE_S:g} s: {answer.waiting} queries wait; "
-                "measure again with fewer evaluations at a time"
-            )
+    if isinstance(answer, CannotVerify):
+        raise GroundingDataError(answer.reason)
+    return Verified(answer.index, answer.score, answer.scored)
 
 
 _patient = Retrying(
-    retry=retry_if_result(lambda answer: isinstance(answer, VerifierBusy))
-    | retry_if_exception_type(ActorDied),
-    stop=stop_after_delay(BUSY_DEADLINE_S),
-    wait=wait_fixed(TURN_AWAY_S),
-    retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+    retry=retry_if_exception_type(ActorDied),
+    stop=stop_after_delay(RESTART_DEADLINE_S),
+    wait=wait_fixed(RETRY_S),
+    reraise=True,
 )
-"""Retries an ask while the verifier's queue is full, and while a verifier that has ended is restarted."""
+"""Retries an ask while a verifier that has ended is restarted."""

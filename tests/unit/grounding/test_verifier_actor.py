@@ -1,4 +1,4 @@
-"""The verifier's actor: one query at a time, a bounded queue, and evaluations only."""
+"""The verifier's actor: queries one at a time in their order, and evaluations only."""
 
 import ast
 import threading
@@ -13,7 +13,7 @@ import dart.grounding.verifier_actor as module
 from actors.testing import InMemorySystem
 from dart.config.sections import EvaluationSettings
 from dart.grounding import jobs
-from dart.grounding.verifier_actor import CannotVerify, Chosen, VerifierActor, VerifierBusy, Verify
+from dart.grounding.verifier_actor import CannotVerify, Chosen, VerifierActor, Verify
 from supervision import ChildSpec
 from tests.unit.grounding.samples import data_set
 
@@ -26,8 +26,10 @@ class MadeVerifier:
     def __init__(self) -> None:
         self.free = threading.Event()
         self.free.set()
+        self.asked: list[float] = []
 
     def score(self, image: Any, instruction: str, point: tuple[float, float]) -> float:
+        self.asked.append(point[0])
         assert self.free.wait(30)
         return point[0]
 
@@ -43,7 +45,7 @@ def verifier(monkeypatch: pytest.MonkeyPatch) -> MadeVerifier:
 def system(tmp_path: Path, verifier: MadeVerifier) -> Iterator[InMemorySystem]:
     (tmp_path / "system" / "crash").mkdir(parents=True)
     with InMemorySystem(tmp_path / "system") as system:
-        system.start(VerifierActor, "verifier", {"checkpoint": "made", "queue_most": 2})
+        system.start(VerifierActor, "verifier", {"checkpoint": "made"})
         system.finish_work("verifier", lambda: hasattr(system.actor("verifier"), "_verifier"))
         yield system
 
@@ -60,27 +62,25 @@ def test_a_query_is_answered_with_the_choice(system: InMemorySystem, tmp_path: P
     assert answer.result() == Chosen(index=1, score=0.9, scored=2)
 
 
-def test_queries_beyond_the_queue_are_turned_away_and_the_others_answered(
+def test_queries_are_answered_one_at_a_time_in_their_order(
     system: InMemorySystem, verifier: MadeVerifier, tmp_path: Path
 ) -> None:
+    before = threading.enumerate()
     verifier.free.clear()
-    answers = [system.ask("verifier", query(tmp_path, 0.1 * number)) for number in range(1, 6)]
+    answers = [system.ask("verifier", query(tmp_path, 0.1 * number)) for number in range(1, 4)]
     system.settle()
-    turned_away = [one.result() for one in answers if one.is_done]
+    at_work = [thread for thread in threading.enumerate() if thread not in before]
     verifier.free.set()
     system.finish_work("verifier", lambda: all(one.is_done for one in answers))
 
-    assert turned_away == [VerifierBusy(retry_after_s=module.TURN_AWAY_S, waiting=2)] * 2
-    chosen = [one.result().score for one in answers if isinstance(one.result(), Chosen)]
-    assert chosen == [pytest.approx(0.1 * number) for number in (1, 2, 3)]
+    assert len(at_work) == 1
+    assert verifier.asked == pytest.approx([0.1, 0.2, 0.3])
+    assert [one.result().score for one in answers] == verifier.asked
 
 
-@pytest.mark.parametrize("xs", [(), (0.5,)])
-def test_a_wrong_query_gets_the_reason_and_the_actor_goes_on(
-    system: InMemorySystem, tmp_path: Path, xs: tuple[float, ...]
-) -> None:
+def test_a_wrong_query_gets_the_reason_and_the_actor_goes_on(system: InMemorySystem, tmp_path: Path) -> None:
     good = query(tmp_path, 0.9)
-    wrong = Verify(image=str(tmp_path / "gone.png"), instruction="", xs=xs, ys=xs, stop_at=0.8)
+    wrong = Verify(image=str(tmp_path / "gone.png"), instruction="", xs=(0.5,), ys=(0.5,), stop_at=0.8)
     answers = [system.ask("verifier", one) for one in (wrong, good)]
     system.finish_work("verifier", lambda: all(one.is_done for one in answers))
 
