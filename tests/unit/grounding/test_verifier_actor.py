@@ -1,6 +1,5 @@
-"""The verifier's actor: queries one at a time in their order, and evaluations only."""
+"""The verifier's actor: queries one at a time in their order, and its start."""
 
-import ast
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +15,6 @@ from dart.grounding import jobs
 from dart.grounding.verifier_actor import CannotVerify, Chosen, VerifierActor, Verify
 from supervision import ChildSpec
 from tests.unit.grounding.samples import data_set
-
-DART = Path(module.__file__).parents[1]
 
 
 class MadeVerifier:
@@ -113,31 +110,3 @@ def test_a_checkpoint_may_take_almost_the_whole_start_deadline_to_load(
         system.advance(module.START_DEADLINE_S - 1.0)
         may_load.set()
         system.finish_work("verifier", lambda: hasattr(system.actor("verifier"), "_verifier"))
-
-
-def imports(file: Path) -> set[str]:
-    """All modules that a file imports, also inside functions."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-    return found
-
-
-def test_no_part_of_a_run_imports_the_verifier_so_no_training_rollout_has_it() -> None:
-    parts = ("run", "curation", "environments", "inference", "training", "store", "policy", "cluster")
-    files = [file for part in parts for file in (DART / part).rglob("*.py")]
-
-    assert files
-    assert [
-        str(file) for file in files if any(name.startswith("dart.grounding") for name in imports(file))
-    ] == []
-
-
-def test_no_part_of_a_run_reads_the_key_of_the_verifier() -> None:
-    parts = ("run", "curation", "environments", "inference", "training", "store", "policy", "cluster")
-    files = [file for part in parts for file in (DART / part).rglob("*.py")]
-
-    assert [str(file) for file in files if "evaluation.verifier" in file.read_text(encoding="utf-8")] == []
