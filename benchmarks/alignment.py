@@ -39,10 +39,11 @@ from benchmarks.alignment_data import (
 from benchmarks.alignment_report import Asked, Measured, Result, joined, lines, read_result
 from benchmarks.grounding import Size as GenericSize
 from benchmarks.grounding import data_sets
+from dart.config.sections import GroundingSettings
 from dart.core.screenspot import GroundingSample, read_screenspot
 from dart.environments.sites.catalogue import SITES
 from dart.grounding.evaluation import ground_all
-from dart.grounding.training import TrainingSteps, train_grounding
+from dart.grounding.training import train_grounding
 from dart.policy.placement import ModelPlacement
 from dart.policy.pointer.load import load_grounding
 from dart.policy.pointer.model import GroundingModel
@@ -154,23 +155,15 @@ def prepare_base(named: Path | None, places: Places, size: Size, generic: list[G
     if not (folder / "config.json").exists():
         model = load_grounding(BASE_POLICY, "pointer", ModelPlacement(is_trained=True))
         train_grounding(
-            model, generic, steps_of(replace(size, updates=size.base_updates, lr=1.5e-3), 0), print
+            model, generic, settings_of(replace(size, updates=size.base_updates, lr=1.5e-3), 0), print
         )
         folder.mkdir(parents=True)
         model.save(folder)
     return folder
 
 
-def steps_of(size: Size, seed: int) -> TrainingSteps:
-    return TrainingSteps(
-        warmup_updates=0,
-        updates=size.updates,
-        batch=size.batch,
-        warmup_lr=size.lr,
-        lr=size.lr,
-        max_grad_norm=1.0,
-        seed=seed,
-    )
+def settings_of(size: Size, seed: int) -> GroundingSettings:
+    return GroundingSettings(warmup_updates=0, updates=size.updates, batch=size.batch, lr=size.lr, seed=seed)
 
 
 def trained(
@@ -180,7 +173,7 @@ def trained(
     chosen = random.Random(seed).sample(own, count)
     mixed = mixture(chosen, generic, size.updates * size.batch, size.generic_share, seed)
     model = load_grounding(base, "pointer", ModelPlacement(is_trained=True))
-    train_grounding(model, mixed, steps_of(size, seed), lambda _: None)
+    train_grounding(model, mixed, settings_of(size, seed), lambda _: None)
     return model
 
 

@@ -14,7 +14,7 @@ from dart.config.sections import EvaluationSettings, GroundingSettings
 from dart.core.errors import ConfigurationError
 from dart.core.screenspot import GroundingDataError, GroundingSample, read_screenspot
 from dart.grounding.evaluation import AccuracyReport, ChooseCandidate, accuracy_report, ground_all
-from dart.grounding.training import TrainingSteps, train_grounding
+from dart.grounding.training import train_grounding
 from dart.grounding.verification import Verified
 from dart.grounding.verifier import ANSWERS, QUESTION, load_verifier, train_verifier
 from dart.grounding.verifier_actor import NAME, START_DEADLINE_S, CannotVerify, VerifierActor, Verify
@@ -52,7 +52,7 @@ def train_on(
     model = _first_model(settings, samples)
     report(f"training the head {settings.head} on {len(samples)} samples")
     with _divergence_as_error():
-        train_grounding(model, samples, _steps(settings), report)
+        train_grounding(model, samples, settings, report)
     out.mkdir(parents=True)
     model.save(out)
     return model
@@ -65,7 +65,7 @@ def train_verifier_job(settings: GroundingSettings, out: Path, report: Report = 
         verifier = load_verifier(base, ModelPlacement(is_trained=True))
         report(f"training a verifier on {len(samples)} samples")
         with _divergence_as_error():
-            train_verifier(verifier, samples, _steps(settings), report)
+            train_verifier(verifier, samples, settings, report)
     out.mkdir(parents=True)
     verifier.save(out)
 
@@ -125,18 +125,6 @@ def new_small_policy(texts: Sequence[str], seed: int, folder: Path) -> None:
 
 def _instructions(samples: Sequence[GroundingSample]) -> list[str]:
     return [sample.instruction for sample in samples]
-
-
-def _steps(settings: GroundingSettings) -> TrainingSteps:
-    return TrainingSteps(
-        warmup_updates=settings.warmup_updates if settings.base else 0,
-        updates=settings.updates,
-        batch=settings.batch,
-        warmup_lr=settings.warmup_lr,
-        lr=settings.lr,
-        max_grad_norm=settings.max_grad_norm,
-        seed=settings.seed,
-    )
 
 
 # ---- measuring ----

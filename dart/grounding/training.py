@@ -7,48 +7,38 @@ policy stays as it is, then all weights with a smaller learning rate.
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from dart.config.sections import GroundingSettings
 from dart.core.screenspot import GroundingSample
 from dart.grounding.data import batch_of
 from dart.policy.pointer.model import GroundingModel, WarmUp
 from dart.training.updates import Report, run_updates
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSteps:
-    """How long and how fast a grounding model is trained."""
-
-    warmup_updates: int
-    """Updates of the first stage, which trains the head and new embedding rows only; 0: no such stage."""
-    updates: int
-    """Updates of the second stage, which trains all weights."""
-    batch: int
-    warmup_lr: float
-    lr: float
-    max_grad_norm: float
-    seed: int
-
-
 def train_grounding(
-    model: GroundingModel, samples: Sequence[GroundingSample], steps: TrainingSteps, report: Report = print
+    model: GroundingModel,
+    samples: Sequence[GroundingSample],
+    settings: GroundingSettings,
+    report: Report = print,
 ) -> None:
     """Train a model on samples. The same samples and seed give the same batches for every head.
 
+    A model that is trained from no `base` has no warm-up, because none of its weights are trained yet.
+
     Raises FloatingPointError when a gradient is not finite, GroundingDataError for a bad screenshot.
     """
-    batches = _batches(samples, steps.batch, steps.seed)
-    torch.manual_seed(steps.seed)  # dropout
+    batches = _batches(samples, settings.batch, settings.seed)
+    torch.manual_seed(settings.seed)  # dropout
     model.module.train()
     new = model.warm_up()
-    if steps.warmup_updates and (new.weights or new.rows):
+    if settings.base and settings.warmup_updates and (new.weights or new.rows):
         with only(new, model.module):
-            _stage(model, batches, _constant(steps.warmup_lr, steps.warmup_updates), steps, report)
-    _stage(model, batches, _falling(steps.lr, steps.updates), steps, report)
+            _stage(model, batches, _constant(settings.warmup_lr, settings.warmup_updates), settings, report)
+    _stage(model, batches, _falling(settings.lr, settings.updates), settings, report)
     model.module.eval()
 
 
@@ -56,11 +46,11 @@ def _stage(
     model: GroundingModel,
     batches: Iterator[list[GroundingSample]],
     lrs: Sequence[float],
-    steps: TrainingSteps,
+    settings: GroundingSettings,
     report: Report,
 ) -> None:
     weights = [weight for weight in model.module.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=steps.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(weights, lr=settings.lr, betas=(0.9, 0.95), weight_decay=0.0)
 
     def add_gradient() -> str:
         batch = batch_of(next(batches))
@@ -68,7 +58,7 @@ def _stage(
         loss.backward()  # type: ignore[no-untyped-call]
         return f"loss {float(loss.detach()):.3f} nats"
 
-    run_updates(optimizer, weights, lrs, steps.max_grad_norm, add_gradient, report)
+    run_updates(optimizer, weights, lrs, settings.max_grad_norm, add_gradient, report)
 
 
 def _constant(lr: float, updates: int) -> list[float]:

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dart.config.sections import GroundingSettings
 from dart.core.screenspot import GroundingDataError, GroundingSample
 from dart.grounding.data import pixels_of
 from dart.grounding.marks import marked_crop
-from dart.grounding.training import TrainingSteps
 from dart.grounding.verification import MarkedPoint, training_points
 from dart.policy.codec import fitted
 from dart.policy.load import load
@@ -152,28 +152,30 @@ def load_verifier(folder: Path, placement: ModelPlacement | None = None) -> Veri
 def train_verifier(
     verifier: Verifier,
     samples: Sequence[GroundingSample],
-    steps: TrainingSteps,
+    settings: GroundingSettings,
     report: Report = print,
 ) -> None:
     """Train a verifier on marked crops around right and wrong points, about as many of each.
 
-    steps   the settings of the warm-up are ignored, because a verifier has no new weights
+    settings   those of the warm-up are ignored, because a verifier has no new weights
 
     Raises GroundingDataError when no sample makes a point, FloatingPointError when a gradient is not finite.
     """
-    torch.manual_seed(steps.seed)
-    points = _endless(samples, _patches_of(verifier), steps.seed)
+    torch.manual_seed(settings.seed)
+    points = _endless(samples, _patches_of(verifier), settings.seed)
     verifier.module.train()
     weights = [weight for weight in verifier.module.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=steps.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(weights, lr=settings.lr, betas=(0.9, 0.95), weight_decay=0.0)
 
     def add_gradient() -> str:
-        batch = [next(points) for _ in range(steps.batch)]
+        batch = [next(points) for _ in range(settings.batch)]
         loss = verifier_loss(verifier, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         return f"loss {float(loss.detach()):.3f} nats"
 
-    run_updates(optimizer, weights, [steps.lr] * steps.updates, steps.max_grad_norm, add_gradient, report)
+    run_updates(
+        optimizer, weights, [settings.lr] * settings.updates, settings.max_grad_norm, add_gradient, report
+    )
     verifier.module.eval()
 
 

@@ -12,7 +12,7 @@ from dart.core.errors import ConfigurationError
 from dart.core.screenspot import read_screenspot
 from dart.grounding.data import batch_of, pixels_of
 from dart.grounding.jobs import evaluate_job, new_small_policy, train_job, train_verifier_job
-from dart.grounding.training import TrainingSteps, only, train_grounding
+from dart.grounding.training import only, train_grounding
 from dart.grounding.verification import MarkedPoint
 from dart.grounding.verifier import answer_ids, load_verifier, verifier_loss
 from dart.policy.codec import fitted
@@ -83,10 +83,7 @@ def test_training_on_one_screen_brings_the_attention_there(
     samples = read_screenspot(data)[:1]
     batch = batch_of(samples)
     before = float(model.loss(batch.images, batch.instructions, batch.boxes).detach())
-    steps = TrainingSteps(
-        warmup_updates=0, updates=25, batch=1, warmup_lr=1e-3, lr=2e-3, max_grad_norm=1.0, seed=0
-    )
-    train_grounding(model, samples, steps, quiet)
+    train_grounding(model, samples, GroundingSettings(updates=25, batch=1, lr=2e-3), quiet)
 
     after = float(model.loss(batch.images, batch.instructions, batch.boxes).detach())
     assert after < before / 2
