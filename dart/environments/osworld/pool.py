@@ -21,6 +21,7 @@ import msgspec
 from actors.process import is_running, start_ticks
 from dart.config.machine_address import VLC_PORT, MachineAddress
 from dart.config.sections import OSWorldPoolSettings
+from dart.core.run_directory import write_atomically
 from dart.environments.deadlines import counting_down
 from dart.environments.faults import CallFailed, MachineDied, MachineHung, NoMachineFree, ProviderRefused
 from dart.environments.osworld.providers import MachineLease, Provider
@@ -183,11 +184,9 @@ class PoolProvider(Provider):
             self._own.unlink(missing_ok=True)
             return
         self._ledger.mkdir(parents=True, exist_ok=True)
-        written = self._own.with_suffix(".new")
         pid = os.getpid()
         ledger = _Ledger(list(emulators), pid, start_ticks(pid))
-        written.write_bytes(msgspec.json.encode(ledger))
-        written.replace(self._own)
+        write_atomically(self._own, msgspec.json.encode(ledger), 0o644)
 
     async def _quietly(self, method: str, path: str, **content: Any) -> httpx2.Response | None:
         """Send a request and return the response; None when the server does not reply."""

@@ -355,7 +355,7 @@ async def test_a_machine_that_cannot_be_written_down_is_stopped_again(
     pool = FakePool()
     provider = pool_provider(pool, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", is_full)
+        patch.setattr(Path, "replace", is_full)
         with pytest.raises(OSError, match="No space left"):
             await provider.acquire(deadline_s=30.0)
     assert pool.running == {}
