@@ -114,10 +114,6 @@ class Graph:
         """Return how often an action on a screen ended in a fault of the environment."""
         return self._faults[screen_id, key]
 
-    def tries(self, screen_id: int, key: str) -> int:
-        """Return how often an action was carried out on a screen without a fault."""
-        return self._targets[screen_id, key].total()
-
     def is_always_shown(self, screen_id: int, key: str) -> bool:
         """Whether a screen had an action when it was found, and never lacked it when it was to be tried."""
         return key in self._candidates[screen_id] and (screen_id, key) not in self._lost
