@@ -30,7 +30,13 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.matching_calibration import LabelledPair, OperatingPoint, calibrate, operating_point
+from benchmarks.matching_calibration import (
+    LabelledPair,
+    OperatingPoint,
+    Thresholds,
+    calibrate,
+    operating_point,
+)
 from dart.config.sections import EnvironmentsSettings, ExplorationSettings
 from dart.core import messages as m
 from dart.core.exploration import Effect, HeldLease, LeaseEnd, PageScreen
@@ -42,7 +48,7 @@ from dart.environments.sites.catalogue import SITES
 from dart.environments.sites.environment import SitesEnvironment
 from dart.exploration.explorer import Explorer
 from dart.exploration.follower import GraphFollower
-from dart.exploration.matching import DEFAULT, d_dom, d_img
+from dart.exploration.matching import D_DOM_MOST, D_IMG_MOST, d_dom, d_img
 from dart.exploration.memory_q import Prior, constant_prior
 from dart.exploration.model_prior import INSTRUCTION, ModelPrior
 from dart.exploration.planning import UNREACHED_MOST, AllExplored, Assignment, Waiting, next_assignment
@@ -311,7 +317,8 @@ D_IMGS = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 1.0)
 
 def report_pairs(pairs: Sequence[LabelledPair]) -> dict[str, Any]:
     """The rates of the thresholds in use and of the best ones, printed and as data."""
-    used, best = operating_point(pairs, DEFAULT), calibrate(pairs, D_DOMS, D_IMGS)
+    used = operating_point(pairs, Thresholds(D_DOM_MOST, D_IMG_MOST))
+    best = calibrate(pairs, D_DOMS, D_IMGS)
     same = sum(pair.is_same for pair in pairs)
     print(f"{len(pairs)} pairs, {same} of one state")
     for name, point in (("in use", used), ("best", best)):

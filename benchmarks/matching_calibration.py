@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dart.exploration.matching import Thresholds
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Largest distances at which two screens still count as the same."""
+
+    d_dom: float
+    d_img: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dart.core.exploration import Candidate, Effect, ExploredStep, PageScreen, PathHop, ScreenNode
 from dart.exploration.candidates import candidates_of
 from dart.exploration.coverage import CoveragePoint, coverage_curve
-from dart.exploration.matching import DEFAULT, GREY_LEVELS, d_dom, d_img
+from dart.exploration.matching import D_DOM_MOST, D_IMG_MOST, GREY_LEVELS, d_dom, d_img
 
 TRUSTED_SHARE = 0.5
 """Smallest share of the tries of an action that must lead to one screen for a path to use the action."""
@@ -157,7 +157,7 @@ class Graph:
 
     def _fits(self, distance: tuple[float, float]) -> bool:
         dom, img = distance
-        return dom <= DEFAULT.d_dom and img <= DEFAULT.d_img
+        return dom <= D_DOM_MOST and img <= D_IMG_MOST
 
     def _near(self, screen: PageScreen) -> set[int]:
         """Return the ids of the nodes whose image may match, by a quick comparison that is never too strict.
@@ -169,7 +169,7 @@ class Graph:
         own = np.frombuffer(screen.grid, np.uint8).astype(np.int16)
         share = (np.abs(self._all_grids() - own) > GREY_LEVELS).mean(axis=1)
         masked = np.unpackbits(np.frombuffer(screen.volatile, np.uint8)).mean()
-        most = NEAR_FACTOR * DEFAULT.d_img + masked + self._masked_share()
+        most = NEAR_FACTOR * D_IMG_MOST + masked + self._masked_share()
         return {one for one, each in zip(self._grid_ids, share, strict=True) if each <= most}
 
     def _all_grids(self) -> npt.NDArray[np.int16]:

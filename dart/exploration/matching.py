@@ -16,7 +16,6 @@ import hashlib
 import io
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
@@ -30,23 +29,11 @@ screen of 160 x 210."""
 GREY_LEVELS = 16
 """Difference of the mean grey level (0 to 255) above which a cell counts as changed."""
 
-D_IMG_MOST = 0.02
-D_DOM_MOST = 0.10
-
+D_DOM_MOST, D_IMG_MOST = 0.10, 0.02
+"""Largest distances at which two screens still count as the same."""
 
 Cells = np.ndarray[tuple[int], np.dtype[np.bool_]]
 """One truth value for each cell of a grid."""
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """The largest distances at which two screens still count as the same."""
-
-    d_dom: float = D_DOM_MOST
-    d_img: float = D_IMG_MOST
-
-
-DEFAULT = Thresholds()
 
 
 def grid_of(png: bytes) -> bytes:

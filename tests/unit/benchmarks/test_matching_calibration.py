@@ -2,8 +2,7 @@
 
 import pytest
 
-from benchmarks.matching_calibration import LabelledPair, calibrate, operating_point
-from dart.exploration.matching import Thresholds
+from benchmarks.matching_calibration import LabelledPair, Thresholds, calibrate, operating_point
 
 PAIRS = [
     LabelledPair(0.00, 0.00, True),
@@ -26,4 +25,4 @@ def test_calibration_takes_the_smallest_thresholds_that_separate_best() -> None:
 
 def test_calibration_needs_pairs_of_both_labels() -> None:
     with pytest.raises(ValueError, match="got none labelled is_same=False"):
-        operating_point(PAIRS[:2], Thresholds())
+        operating_point(PAIRS[:2], Thresholds(d_dom=0.1, d_img=0.02))
