@@ -18,12 +18,12 @@ from dart.environments.faults import EnvironmentFault, UnknownTask
 from dart.environments.protocol import Environment
 from dart.exploration.candidates import actions_of, candidates_of
 from dart.exploration.follower import GraphFollower
-from dart.exploration.frontier import depths
 from dart.exploration.graph import Graph
 from dart.exploration.memory_q import Prior, constant_prior
 from dart.exploration.page_look import LOOK, screen_of
 from dart.exploration.prior_context import NO_CONTEXT, PriorContext, context_of
 from dart.exploration.strategies import ExplorationStrategy, strategy_named
+from dart.exploration.ways import depths
 from dart.store.reader import StoreReader
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from dart.config.sections import ExplorationSettings
 from dart.core.exploration import Effect
 from dart.exploration.coverage import is_flat
-from dart.exploration.frontier import Way, depths, nearest
 from dart.exploration.graph import Graph
+from dart.exploration.ways import Way, depths, nearest
 
 UNREACHED_MOST = 3
 """After the known way to a screen has led elsewhere so many times, the screen is given up."""

@@ -13,9 +13,9 @@ from dart.core.errors import UsageError
 from dart.core.exploration import PathHop, ScreenNode
 from dart.exploration.coverage import CoveragePoint
 from dart.exploration.follower import GraphFollower
-from dart.exploration.frontier import depths
 from dart.exploration.graph import Graph
 from dart.exploration.planning import frontier
+from dart.exploration.ways import depths
 from dart.web.charts import Chart, Series
 from dart.web.render import render
 from dart.web.run_view import RunView

@@ -7,7 +7,6 @@ import pytest
 
 from dart.config.sections import ExplorationSettings
 from dart.core.exploration import Effect
-from dart.exploration.frontier import depths, nearest
 from dart.exploration.graph import Graph
 from dart.exploration.planning import (
     RESETS_FAILED_MOST,
@@ -19,6 +18,7 @@ from dart.exploration.planning import (
     next_assignment,
 )
 from dart.exploration.strategies import LeastTried, MemoryQStrategy, RandomWalk
+from dart.exploration.ways import depths, nearest
 from tests.unit.exploration.screens import chain, click, node, screen, step
 
 SETTINGS = ExplorationSettings(actions=1000, confirm_share=0.0, stops_when_flat=False)
