@@ -2,7 +2,7 @@
 
 import pytest
 
-from dart.web.step_views import Mark, Overlay, overlay
+from dart.web.overlay import Mark, Overlay, overlay
 
 
 def drawn(answer: str, width: int = 100, height: int = 200) -> Overlay:
