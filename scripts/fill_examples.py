@@ -27,7 +27,8 @@ def filled(text: str) -> str:
 
 def _fill(found: re.Match[str]) -> str:
     target = found["target"]
-    language, body = ("python", excerpt(target)) if found["what"] == "file" else ("text", output_of(target))
+    written_in = "html" if target.endswith(".html") else "python"
+    language, body = (written_in, excerpt(target)) if found["what"] == "file" else ("text", output_of(target))
     return f"<!-- {found['what']}: {target} -->\n```{language}\n{body.strip()}\n```\n"
 
 

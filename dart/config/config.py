@@ -634,7 +634,7 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
     try:
         known = set(known_tasks(config))
     except ConfigurationError as error:
-        yield ("environments.osworld.tasks",), f"is wrong: {error}"
+        yield (KINDS[config.environments.kind].tasks_key,), f"is wrong: {error}"
         return
     foreign = set(KINDS) - {config.environments.kind}
     unknown = [

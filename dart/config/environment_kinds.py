@@ -23,6 +23,8 @@ class EnvironmentKind:
 
     If this field is empty, every id that begins with the name of the kind is a task.
     """
+    tasks_key: str = ""
+    """Configuration key that names the place of the tasks; empty if no key does."""
     left_out: str = ""
     """Function (config) that returns the tasks that evaluations play and training does not, as a mapping from
     task id to the reason."""
@@ -45,7 +47,8 @@ class EnvironmentKind:
 KINDS: Mapping[str, EnvironmentKind] = {
     "miniwob": EnvironmentKind(
         make="dart.environments.miniwob.environment:make",
-        task_ids="dart.environments.miniwob.pages:tasks_of",
+        task_ids="dart.environments.miniwob.own_pages:tasks_of",
+        tasks_key="environments.miniwob.pages",
         is_page=True,
         can_replay=True,
         injectable=frozenset(InjectedFault) - DESKTOP_FAULTS,  # a page has no windows and no applications
@@ -70,6 +73,7 @@ KINDS: Mapping[str, EnvironmentKind] = {
     "osworld": EnvironmentKind(
         make="dart.environments.osworld.environment:make",
         task_ids="dart.environments.osworld.tasks:tasks_of",
+        tasks_key="environments.osworld.tasks",
         left_out="dart.environments.osworld.misjudged:left_out",
         unplayable="dart.environments.osworld.coverage:unplayable",
         content_follows_from_seed=False,

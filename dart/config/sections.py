@@ -280,6 +280,14 @@ class SitesSettings(Section):
     """Seed of the texts and the style of every site; -1: they follow from the seed of the task."""
 
 
+class MiniWobSettings(Section):
+    """Pages in a browser (`kind = "miniwob"`)."""
+
+    pages: str = ""
+    """Folder with HTML pages of your own in MiniWoB++'s form, the same on every machine: its `shop.html` is
+    the task `miniwob/shop`. Empty: none."""
+
+
 class ScreenshotsSettings(Section):
     """Recorded screenshots for grounding by reinforcement learning (`kind = "grounding"`)."""
 
@@ -332,6 +340,8 @@ class EnvironmentsSettings(Section):
     """Desktops in sandboxes."""
     osworld: OSWorldSettings = OSWorldSettings()
     """Desktops that serve OSWorld's guest protocol."""
+    miniwob: MiniWobSettings = MiniWobSettings()
+    """Pages in a browser."""
     sites: SitesSettings = SitesSettings()
     """Web applications of many screens."""
     grounding: ScreenshotsSettings = ScreenshotsSettings()

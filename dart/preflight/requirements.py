@@ -26,6 +26,7 @@ from dart.environments.browser.environment import CHROMIUM
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
 from dart.environments.grounding.data_sets import data_problems
+from dart.environments.miniwob.own_pages import page_problems
 from dart.environments.miniwob.pages import miniwob_html_dir
 from dart.environments.osworld.scoring_environment import EvaluatorsMissing, find_evaluators
 from dart.inference.protocol import NO_POINTER_ON_VLLM, NO_SMALL_POLICY_ON_VLLM
@@ -113,6 +114,7 @@ def missing_browser(config: Config, forwarded: Collection[str] = ()) -> Iterator
     if config.environments.kind == "miniwob":
         try:
             miniwob_html_dir()
+            yield from page_problems(config)
         except PagesMissing as error:
             yield str(error)
 

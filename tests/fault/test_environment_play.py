@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
+from dart.config.config import load_config
 from dart.core.actions import (
     Click,
     Finished,
@@ -22,15 +23,18 @@ from dart.core.actions import (
     Type,
     Wait,
 )
+from dart.core.run_directory import RunPaths
 from dart.environments.browser.demonstrations import play
 from dart.environments.browser.dom_queries import click
-from dart.environments.miniwob.environment import MiniWobEnvironment
+from dart.environments.miniwob.environment import MiniWobEnvironment, make
 from dart.environments.miniwob.oracles import ORACLES
 from dart.environments.protocol import Environment, Observation
 
 pytestmark = pytest.mark.browser
 
 DEADLINE_S = 20.0
+
+OWN_PAGES = Path(__file__).resolve().parents[2] / "examples" / "own_pages"
 
 BOX_OF_CLOSE = """(({left, top, right, bottom}) => [left, top, right, bottom])(
     document.querySelector('.ui-dialog-titlebar-close').getBoundingClientRect())"""
@@ -61,6 +65,20 @@ async def test_the_start_shows_the_task_frame_and_its_instruction(environment: M
     assert picture(start).size == (160, 210)
     assert picture(start).getpixel((150, 40)) == (255, 255, 0)
     assert start.instruction.startswith("Enter ")
+
+
+async def test_a_page_of_ones_own_is_played_from_its_folder_and_worth_what_it_says(tmp_path: Path) -> None:
+    config = load_config(None, [f"environments.miniwob.pages={OWN_PAGES}", 'tasks.train=["miniwob/shop"]'])
+    environment = make(config, "env-000", RunPaths(tmp_path))
+    worth = {}
+    for name in ("Buy", "Cancel"):
+        start = await environment.reset("miniwob/shop", 3, deadline_s=DEADLINE_S)
+        result = await environment.step(await click(environment, "button", name), deadline_s=DEADLINE_S)
+        worth[name] = result.terminated, await environment.evaluate(deadline_s=DEADLINE_S)
+    await environment.close()
+
+    assert start.instruction == 'Click on the "Buy" button.'
+    assert worth == {"Buy": (True, 1.0), "Cancel": (True, 0.0)}
 
 
 async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_before(

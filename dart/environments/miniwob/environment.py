@@ -13,7 +13,7 @@ who plays the task again.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,16 @@ from dart.environments.browser.environment import (
 from dart.environments.browser.request_filter import OFFLINE
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import CallRefused, ResetFailed
-from dart.environments.miniwob.pages import GO_ON, HEIGHT, READ_STATE, START_SCRIPT, WIDTH, page_url
+from dart.environments.miniwob.own_pages import linked_pages
+from dart.environments.miniwob.pages import (
+    GO_ON,
+    HEIGHT,
+    NO_PAGES,
+    READ_STATE,
+    START_SCRIPT,
+    WIDTH,
+    page_url,
+)
 from dart.environments.miniwob.restartable import RESTARTABLE
 
 RESTARTS_MOST = 100
@@ -62,6 +71,7 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
     """Plays episodes of MiniWoB++ in the pages of one browser.
 
     restartable   ids of the tasks whose pages play several episodes; other pages are loaded for each episode
+    own_pages     files of pages that are not installed, by task id
     flags         more flags of the browser, after those that it always has
     """
 
@@ -73,6 +83,7 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
         executable: str = CHROMIUM,
         *,
         restartable: Collection[str] = RESTARTABLE,
+        own_pages: Mapping[str, Path] = NO_PAGES,
         flags: Sequence[str] = (),
     ) -> None:
         super().__init__(
@@ -84,13 +95,14 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
             request_filter=OFFLINE,
         )
         self._restartable = restartable
+        self._own_pages = own_pages
         self._loaded: dict[CdpSession, LoadedTask] = {}
         """The open pages that can start another episode without being loaded."""
         self.loads = 0
         """Number of page loads; for measurements."""
 
     def _start_of(self, task_id: str, seed: int) -> MiniWobStart:
-        return MiniWobStart(page_url(task_id, seed), seed)
+        return MiniWobStart(page_url(task_id, seed, self._own_pages), seed)
 
     def _start_url(self, start: MiniWobStart) -> str:
         return start.url
@@ -155,4 +167,6 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
 
 def make(config: Config, name: str, paths: RunPaths) -> MiniWobEnvironment:
     """Create the environment of the actor ``name`` (`dart.config.environment_kinds`)."""
-    return MiniWobEnvironment(paths.scratch / name, config.environments.executable or CHROMIUM)
+    scratch = paths.scratch / name
+    pages = linked_pages(config, scratch / "pages")
+    return MiniWobEnvironment(scratch, config.environments.executable or CHROMIUM, own_pages=pages)

@@ -4,11 +4,14 @@ Reads the installed files and nothing else. `dart.environments.miniwob.environme
 """
 
 import importlib.util
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
-from dart.config.config import Config
 from dart.environments.faults import PagesMissing, UnknownTask
+
+NO_PAGES: Mapping[str, Path] = MappingProxyType({})
 
 PAGES_PACKAGE = "miniwob==1.1.0"
 """The distribution that has the pages, as pip names it. Only its HTML is used, so it is installed without its
@@ -56,17 +59,12 @@ def task_ids() -> tuple[str, ...]:
     return tuple(sorted(f"miniwob/{page.stem}" for page in miniwob_html_dir().glob("*.html")))
 
 
-def page_url(task_id: str, seed: int) -> str:
-    """Return the URL of the page of ``task_id`` with its ``seed``; raises `UnknownTask`."""
-    if task_id not in task_ids():
-        raise UnknownTask(task_id, task_ids())
-    page = miniwob_html_dir() / f"{task_id.removeprefix('miniwob/')}.html"
+def page_url(task_id: str, seed: int, own_pages: Mapping[str, Path] = NO_PAGES) -> str:
+    """Return the URL of the page of ``task_id`` with its ``seed``; raises `UnknownTask`.
+
+    own_pages   files of pages that are not installed, by task id
+    """
+    if task_id not in own_pages and task_id not in task_ids():
+        raise UnknownTask(task_id, (*task_ids(), *own_pages))
+    page = own_pages.get(task_id) or miniwob_html_dir() / f"{task_id.removeprefix('miniwob/')}.html"
     return f"{page.as_uri()}?seed={seed}"
-
-
-def tasks_of(config: Config) -> tuple[str, ...]:
-    """Return the ids of all installed tasks; no ids when the pages are not installed."""
-    try:
-        return task_ids()
-    except PagesMissing:
-        return ()
