@@ -217,7 +217,10 @@ def _figures(snapshot: RunSnapshot) -> list[str]:
 def success_over_time(snapshot: RunSnapshot) -> str:
     """Return the line about success before, while and after training; empty without training episodes."""
     return success_windows.text(
-        snapshot.success_windows, snapshot.base_success_rate, snapshot.final_success_rate
+        snapshot.success_windows,
+        snapshot.base_success_rate,
+        snapshot.final_success_rate,
+        snapshot.final_verdict,
     )
 
 

@@ -129,6 +129,8 @@ class RunSnapshot:
     """Mean over tasks of the base policy's success on held-out seeds; None unless every task was measured."""
     final_success_rate: float | None = None
     """The same of the newest version, from the evaluation after training; None before the run is done."""
+    final_verdict: str = ""
+    """Whether these two rates differ (`dart.inspect.report.ChangeVerdict`); empty if not compared."""
     success_windows: tuple[SuccessWindow, ...] = ()
     """Success of training episodes in windows of the run's time, the oldest first."""
     trajectories: int = 0

@@ -21,6 +21,7 @@ from dart.inspect.actor_table import actor_rows, is_shown, serving, windows_s
 from dart.inspect.evaluation_scores import scores, still_missing
 from dart.inspect.notices import notices
 from dart.inspect.processes import state_of_main
+from dart.inspect.report import EvaluationResult, SuccessReport
 from dart.inspect.sidecar_status import read_sidecars
 from dart.inspect.snapshot import EngineRow, RunSnapshot, TaskRow
 from dart.inspect.success_windows import SuccessWindow, spans, without_empty_end
@@ -99,6 +100,7 @@ class SnapshotReader:
             recent=min(totals.trajectories, RECENT),
             base_success_rate=_of_all_tasks(base, len(reports)),
             final_success_rate=_of_all_tasks(final, len(reports)),
+            final_verdict=_verdict(base, final),
             success_windows=self._success_windows(session),
             trajectories=totals.trajectories,
             steps=totals.steps,
@@ -193,6 +195,12 @@ def _restarts(vitals: Sequence[Vitals]) -> int:
 def _of_all_tasks(measured: Mapping[str, Score], tasks: int) -> float | None:
     """Return the mean success of an evaluation over tasks; None if it has not measured every task."""
     return mean_rate(list(measured.values())) if len(measured) == tasks else None
+
+
+def _verdict(base: Mapping[str, Score], final: Mapping[str, Score]) -> str:
+    """Return whether two evaluations differ in their means; empty if they cannot be compared."""
+    mean = SuccessReport(EvaluationResult(base), EvaluationResult(final)).mean
+    return mean.verdict.value if mean.difference else ""
 
 
 def _task_row(report: TaskReport, base: Score | None) -> TaskRow:

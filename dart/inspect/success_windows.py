@@ -7,7 +7,7 @@ of the evaluations, which play held-out seeds before and after training.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dart.inspect.formatting import percent
+from dart.inspect.formatting import duration, percent
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86_400.0
 
@@ -65,24 +65,36 @@ def without_empty_end(windows: Sequence[SuccessWindow]) -> tuple[SuccessWindow, 
 
 
 def text(
-    windows: Sequence[SuccessWindow], base_rate: float | None = None, final_rate: float | None = None
+    windows: Sequence[SuccessWindow],
+    base_rate: float | None = None,
+    final_rate: float | None = None,
+    verdict: str = "",
 ) -> str:
     """Describe the windows in one line; empty if there are no windows.
 
     base_rate    success of the base policy on held-out seeds; None if it was not measured
     final_rate   the same of the policy that the run has trained
+    verdict      whether these two differ; empty if they were not compared
     """
     if not windows:
         return ""
     unit_s, unit = _unit(windows)
     parts = [
-        f"{window.begins_s / unit_s:.3g}–{window.ends_s / unit_s:.3g} {unit} {percent(window.rate)}"
+        f"{_begin(window.begins_s, unit_s)}–{window.ends_s / unit_s:.3g} {unit} {percent(window.rate)}"
         for window in windows
     ]
     rates = {"before training": base_rate, "after it": final_rate}
     measured = ", ".join(f"{when} {percent(rate)}" for when, rate in rates.items() if rate is not None)
-    held_out = f"{measured} (held-out seeds); " if measured else ""
+    about = f"held-out seeds; {verdict}" if verdict else "held-out seeds"
+    held_out = f"{measured} ({about}); " if measured else ""
     return f"success: {held_out}while training (sampled) {', '.join(parts)}"
+
+
+def _begin(begins_s: float, unit_s: float) -> str:
+    """Return the begin of a window: a number of units, or a time as `0:44` for the window in which a run was
+    continued."""
+    is_whole = unit_s == 1 or not begins_s % unit_s
+    return f"{begins_s / unit_s:.3g}" if is_whole else duration(begins_s)
 
 
 def _unit(windows: Sequence[SuccessWindow]) -> tuple[float, str]:

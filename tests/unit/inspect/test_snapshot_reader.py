@@ -343,6 +343,7 @@ def test_success_after_training_is_shown_when_its_evaluation_is_complete(
         snapshot = reader.read()
     assert snapshot.phase is RunPhase.DONE
     assert (snapshot.base_success_rate, snapshot.final_success_rate) == (0.0, pytest.approx(2 / 3))
+    assert snapshot.final_verdict == "within noise"
 
 
 def test_the_report_holds_sampled_and_greedy_success_before_and_after(store: Store) -> None:

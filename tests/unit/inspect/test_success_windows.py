@@ -50,6 +50,18 @@ def test_a_line_names_each_window_in_one_unit_and_what_the_base_policy_could() -
     assert text([], base_rate=0.4) == ""
 
 
+def test_a_run_that_was_continued_within_a_window_shows_that_time_as_a_clock_does() -> None:
+    line = text([window(44.46, 1, 4, width_s=75.54), window(120, 1, 2)])
+
+    assert line == "success: while training (sampled) 0:44–2 min 25 %, 2–4 min 50 %"
+
+
+def test_the_line_says_when_success_before_and_after_does_not_differ() -> None:
+    line = text([window(0, 1, 2)], base_rate=0.62, final_rate=0.25, verdict="within noise")
+
+    assert "before training 62 %, after it 25 % (held-out seeds; within noise); while" in line
+
+
 def test_the_line_of_a_run_that_is_done_names_what_its_policy_can() -> None:
     line = text([window(0, 1, 2)], base_rate=0.4, final_rate=0.9)
 
