@@ -226,6 +226,9 @@ STYLES: Mapping[ChangeVerdict, str] = {
 def render(report: SuccessReport) -> "Group":
     """Draw a report as a table, 80 columns wide, and below it how many episodes were left out.
 
+    Without an evaluation before, such as in `dartrl eval`, there is nothing to compare, so the table only has
+    the success that was measured.
+
     If all task ids share the part before the last slash, such as `miniwob/`, only the header shows that part.
     """
     from rich import box
@@ -234,15 +237,18 @@ def render(report: SuccessReport) -> "Group":
     from rich.text import Text
 
     family = family_of(report.tasks)
+    is_compared = bool(report.before.planned)
+    cells = row_cells if is_compared else _cells_after
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column(f"{family} task".strip(), no_wrap=True)
-    for side in ("before", "after", "change"):
+    for side in ("before", "after", "change") if is_compared else ("success",):
         table.add_column(side, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    if is_compared:
+        table.add_column("", no_wrap=True)
     for row in report.rows:
-        table.add_row(row.name.removeprefix(f"{family}/"), *row_cells(row))
+        table.add_row(row.name.removeprefix(f"{family}/"), *cells(row))
     table.add_section()
-    table.add_row(MEAN, *row_cells(report.mean), style="bold")
+    table.add_row(MEAN, *cells(report.mean), style="bold")
     title = f"success in % on held-out seeds, {report.answers}, 95 % intervals"
     return Group(Text(title, style="italic"), table, Text(left_out_text(report), style="dim"), "")
 
@@ -265,6 +271,8 @@ def render_pass_rates(rates: Sequence[PassAtK]) -> "Group":
 
 def left_out_text(report: SuccessReport) -> str:
     """Say how many episodes have no result, why, and what the rates are with these episodes as failures."""
+    if not report.before.planned:
+        return f"episodes left out: {_left_out_of(report.after)}"
     sides = {"before": report.before, "after": report.after}
     return "episodes left out: " + "; ".join(
         f"{side} {_left_out_of(result)}" for side, result in sides.items() if result.planned
@@ -291,6 +299,10 @@ def row_cells(row: ReportRow) -> list[str]:
     if row.before and row.after and row.difference:
         change = f"{100 * (row.after.rate - row.before.rate):+.0f}"
     return [_rate(row.before), _rate(row.after), change, f"[{STYLES[row.verdict]}]{row.verdict}[/]"]
+
+
+def _cells_after(row: ReportRow) -> list[str]:
+    return [_rate(row.after)]
 
 
 def _rate(score: Score | MeanScore | None) -> str:

@@ -57,7 +57,15 @@ def test_a_side_that_was_not_measured_is_not_compared() -> None:
 
     assert {row.verdict for row in report.rows} == {ChangeVerdict.NOT_COMPARED}
     assert report.mean.before is None
-    assert "–" in printed(report)
+
+
+def test_a_table_of_one_evaluation_has_its_success_and_no_comparison() -> None:
+    text = printed(SuccessReport(after=AFTER))
+
+    assert "success " in text.splitlines()[2]
+    assert "90 (79 – 96)" in text
+    assert "episodes left out: 0 of 150" in text
+    assert [word for word in ("before", "after", "change", "not compared") if word in text] == []
 
 
 def test_means_over_different_tasks_are_not_compared() -> None:
