@@ -12,9 +12,14 @@ from dart.cli.start_plan import what_it_would_do
 
 if TYPE_CHECKING:
     from dart.config.config import Config
+    from dart.config.sections import WebSettings
+    from dart.core.run_directory import RunPaths
 
 UP_WAIT_S = 180.0
 """Seconds that `up --detach` waits by default until the run is up. A slower run continues to start."""
+
+PAGE_WAIT_S = 10.0
+"""Longest wait in seconds for the address of the page once the run is up."""
 
 POLL_S = 0.1
 
@@ -40,7 +45,6 @@ def start_detached(
     from dart.core.run_directory import RunPaths, make_private
     from dart.preflight.hub_fetch import fetch_if_allowed
     from dart.preflight.requirements import require_installation
-    from dart.web.auth import PAGE_IS_OPEN, is_open_here
 
     paths = RunPaths(settings.run.dir.resolve())
     what_it_would_do(settings, paths, resume=resume)
@@ -67,8 +71,8 @@ def start_detached(
         )
     state = "is up" if code is None else "has ended already"
     say(f"the run in {paths.root} {state}, process {process.pid}; its log is {log}")
-    if is_open_here(settings.web):
-        say(PAGE_IS_OPEN)
+    if code is None and settings.web.enabled:
+        say(_where_the_page_is(paths, settings.web))
 
 
 def arguments_of_up(
@@ -105,6 +109,22 @@ def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float) -> int 
             )
         time.sleep(POLL_S)
     return code
+
+
+def _where_the_page_is(paths: "RunPaths", web: "WebSettings") -> str:
+    """Wait until the page of a run has an address, and say what it is and who can read the page."""
+    from dart.inspect.sidecar_status import WEB, read_sidecar
+    from dart.web.auth import is_open_here
+
+    give_up_s = time.monotonic() + PAGE_WAIT_S
+    while (page := read_sidecar(paths, WEB)) is None:
+        if time.monotonic() > give_up_s:
+            return "its page is not up yet; `dartrl status` shows the address as soon as it is"
+        time.sleep(POLL_S)
+    if not page.is_well:
+        return f"its page is not up: {page.text}"
+    open_to_all = " (every user of this machine can read it; web.token_file requires a token)"
+    return f"its page is {page.text}{open_to_all if is_open_here(web) else ''}"
 
 
 def _new_text(file: Path, began_bytes: int) -> str:

@@ -24,6 +24,7 @@ from dart.config.cluster import ClusterConfig, ClusterFile
 from dart.config.config import load_config
 from dart.core.errors import DiskError, SilentError, TemporaryError
 from dart.core.run_directory import RunPaths
+from dart.inspect.sidecar_status import WEB, Sidecar, write_sidecar
 from dart.preflight import hub_fetch, requirements
 from dart.run import app, other_control_node
 from scripts.show_gpu_plan import PUBLISHED
@@ -238,11 +239,43 @@ def test_a_run_in_the_background_on_this_machine_fetches_its_policy_before_its_n
     monkeypatch.setattr(requirements, "require_installation", lambda _: done.append("check"))
     monkeypatch.setattr("subprocess.Popen", Mock())
     monkeypatch.setattr(detached, "_await_up", lambda *_: None)
+    monkeypatch.setattr(detached, "PAGE_WAIT_S", 0.0)
     config = load_config(None, [f"run.dir={str(tmp_path / 'run')!r}", *HUB_POLICY])
 
     detached.start_detached(config, None, [], None, is_local=is_local)
 
     assert done == (["fetch hf://owner/tiny@main", "check"] if is_local else [])
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (
+            Sidecar(name=WEB, is_well=True, text="http://127.0.0.1:44587/"),
+            "its page is http://127.0.0.1:44587/ (every user of this machine can read it; web.token_file",
+        ),
+        (Sidecar(name=WEB, is_well=False, text="cannot listen"), "its page is not up: cannot listen"),
+        (None, "its page is not up yet; `dartrl status` shows the address"),
+    ],
+)
+def test_a_run_in_the_background_says_where_its_page_is(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    page: Sidecar | None,
+    said: str,
+) -> None:
+    monkeypatch.setattr(requirements, "require_installation", lambda _: None)
+    monkeypatch.setattr("subprocess.Popen", Mock())
+    monkeypatch.setattr(detached, "_await_up", lambda *_: None)
+    monkeypatch.setattr(detached, "PAGE_WAIT_S", 0.0)
+    monkeypatch.setattr(detached, "what_it_would_do", Mock())
+    if page is not None:
+        write_sidecar(RunPaths(tmp_path), page)
+
+    detached.start_detached(load_config(None, [f"run.dir={str(tmp_path)!r}"]), None, [], None)
+
+    assert said in capsys.readouterr().out
 
 
 def test_a_run_in_the_background_that_starts_slowly_is_waited_for_as_long_as_asked(
