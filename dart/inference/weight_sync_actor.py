@@ -45,7 +45,8 @@ class _Engine:
     incarnation: int = 0
     version: int = -1
     """The version that the engine serves; -1 while it does not run."""
-    state: EngineState = EngineState.DEAD
+    state: EngineState | None = None
+    """None until its rollout actor runs for the first time."""
     doubt: str = ""
     is_probing: bool = False
     ready_at_s: float = 0.0
@@ -167,6 +168,8 @@ class WeightSyncActor(Actor):
             updating=self._sync.updating(engine.name),
             doubt=engine.doubt,
         )
+        if engine.state is None and state is EngineState.DEAD:
+            return
         if state is not engine.state:
             self._report(engine, state, reason)
         engine.state = state
@@ -177,7 +180,7 @@ class WeightSyncActor(Actor):
         """Log a new state of an engine, and keep an event about it until the next `_send_events`."""
         data: dict[str, Any] = {
             "state": state.value,
-            "before": engine.state.value,
+            "before": engine.state.value if engine.state else "",
             "reason": reason,
             "version": engine.version,
             "required": self._sync.required,

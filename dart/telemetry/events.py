@@ -270,7 +270,7 @@ KINDS: Mapping[str, EventKind] = {
         subject="the rollout actor that owns the engine",
         fields={
             "state": "the new state: `healthy`, `updating`, `stale`, `suspect` or `dead`",
-            "before": "the state before",
+            "before": "the state before; empty when the engine is first up",
             "reason": "why the engine is not healthy",
             "version": "the policy version that the engine serves; -1 while its actor does not run",
             "required": "the oldest version that may still be served",

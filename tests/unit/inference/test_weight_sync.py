@@ -209,6 +209,13 @@ def test_nobody_waits_for_a_worker_that_is_stopped_in_the_middle_of_a_load(world
     assert world.states()["rollout-0"] == "healthy"
 
 
+def test_an_engine_that_is_first_up_was_not_dead_before(world: World) -> None:
+    world.start_sync()
+    world.pass_(2.0)
+    seen = {(e.subject, e.data["before"], e.data["state"]) for e in world.store.events}
+    assert seen == {(name, "", "healthy") for name in world.workers}
+
+
 def test_a_worker_that_was_doubted_is_healthy_again_only_after_a_real_answer(world: World) -> None:
     world.start_sync()
     world.bench.tell("weight_sync", m.EngineSuspect(engine="rollout-1", detail="no answer within 30 s"))
