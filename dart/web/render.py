@@ -7,10 +7,26 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dart.core.types import Outcome
+from dart.curation.groups import DropReason
 from dart.inspect.formatting import age, clock, counts, duration, number, percent, size
 
 STATIC = {"style.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """The files that are served unchanged: media type by file name."""
+
+
+MEANINGS = {
+    Outcome.TERMINATED: "the environment ended the episode; the reward says whether it was a success",
+    Outcome.FINISHED: "the policy declared the task done",
+    Outcome.STEP_CAP: "the episode reached its step cap",
+    Outcome.PARSE_ERROR: "the answer of the policy was no action",
+    Outcome.INFEASIBLE: "the policy declared that the task cannot be done",
+    DropReason.NO_SPREAD: "all rollouts of the group have the same reward: nothing to learn from",
+    DropReason.TOO_FEW: "fewer than two rollouts of the group were played to their end: nothing to compare",
+    DropReason.TASK_QUARANTINED: "the task was in quarantine because of faults",
+    DropReason.STALE: "a step is older than the staleness bound allows",
+}
+"""What outcomes and reasons of drops mean, shown when the pointer is over the word."""
 
 
 @cache
@@ -37,6 +53,7 @@ def _templates() -> Environment:
         counts=counts,
         figure=number,
         size=size,
+        meaning=lambda word: MEANINGS.get(word, ""),
         share=lambda thousandths: f"{thousandths / 10:g}%",
         short=lambda name: str(name).rpartition("/")[2],
     )

@@ -38,7 +38,7 @@ ADDRESSES = {
     "/actor?name=rollout-0": ["engine_state", "suspect", "busy_s"],
     "/tasks": ["click-test-2", "enter-text", "1 no_spread", "dropped groups"],
     f"/task?id={TASKS[0]}": ["N 8 -&gt; 4", "oracle", "step_cap"],
-    "/trajectories": ["/trajectory?id=7", "no_spread", "finished"],
+    "/trajectories": ["/trajectory?id=7", "no_spread", "finished", "nothing to learn from"],
     "/trajectories?task=enter-text&result=success&outcome=finished": ["/trajectory?id=4"],
     "/trajectory?id=2": ["type “", "click at 80, 60", "made version 1", "says that it is done", "/blobs/"],
     "/trajectory?id=3": ["Failed attempts", "the browser died"],
