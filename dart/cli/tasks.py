@@ -1,11 +1,13 @@
-"""`dartrl tasks`: show what the curator knows about each task, and its decisions with their reasons."""
+"""`dartrl tasks`: list the tasks that there are, and show what the curator knows about those of a run."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.options import RunDir, offer_tasks, reads_run, recorded
+from dart.cli.options import CONFIGURATION, Overrides, RunDir, offer_tasks, reads_run, recorded
 from dart.cli.output import Format, Output, print_data, print_list, say
 from dart.inspect.formatting import counts, percent
 from dart.inspect.tables import Column
@@ -14,9 +16,50 @@ if TYPE_CHECKING:
     from dart.inspect.task_reports import TaskReport
 
 tasks_app = typer.Typer(
-    help="What the curator knows about each task, and its decisions with their reasons.",
+    help="The tasks that there are; what the curator knows about those of a run, and its decisions.",
     no_args_is_help=True,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvailableTask:
+    """A task that a configuration can train on."""
+
+    task_id: str
+    is_chosen: bool
+    """Whether `tasks.train` names it."""
+
+
+AVAILABLE: tuple[Column[AvailableTask], ...] = (
+    Column("task", lambda one: one.task_id),
+    Column("in tasks.train", lambda one: "yes" if one.is_chosen else ""),
+)
+
+
+@tasks_app.command()
+def available(
+    config: Annotated[
+        Path | None, typer.Argument(help=f"{CONFIGURATION} Default: the built-in values.")
+    ] = None,
+    overrides: Overrides = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the tasks that a configuration can train on: those of `environments.kind` that are installed, and
+    which of them `tasks.train` names.
+
+    **Examples**
+
+    * `dartrl tasks available`
+    * `dartrl tasks available sites`
+    * `dartrl tasks available --set environments.miniwob.pages=my-pages -o json | jq -r '.[].task_id'`
+    """
+    from dart.config.config import known_tasks, resolve
+
+    found, _ = resolve(config, overrides or [], is_kept=True)
+    chosen, kind = set(found.tasks.train), found.environments.kind
+    tasks = [AvailableTask(task_id=one, is_chosen=one in chosen) for one in known_tasks(found)]
+    empty = f"no tasks of kind {kind!r} can be listed here; `dartrl setup` says what is missing"
+    print_list(tasks, AVAILABLE, output, empty=empty)
 
 
 @tasks_app.command("list")

@@ -119,7 +119,7 @@ def resolve(
     """Merge the defaults, the file, the layers `above_file` and the overrides, and check the result.
 
     path      a run file or the name of a bundled configuration; None: no file
-    is_kept   whether the file is that of a run, and is only read; see `kept_config`
+    is_kept   whether the configuration is only read, as that of a run; see `kept_config`
     returns   the configuration, and the origin of each dotted key: `default`, `default for` a kind of
               environment, the file as it was named, or `--set`
     raises    ConfigError with every problem found, also if the file is a cluster file

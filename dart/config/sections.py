@@ -106,7 +106,8 @@ class TasksSettings(Section):
         "miniwob/login-user",
     )
     """Task ids: `miniwob/<page>`, `sites/<site>`, `grounding/<data set>`, `desktop/<task>`,
-    `osworld/<application>/<id>` or `simulated/<anything>`. They begin with `environments.kind`."""
+    `osworld/<application>/<id>` or `simulated/<anything>`. They begin with `environments.kind`.
+    `dartrl tasks available` lists them."""
 
 
 class LatencySettings(Section):
