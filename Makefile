@@ -16,6 +16,7 @@ help: ## list the targets
 
 setup: ## virtual environment, packages, browser (does nothing when all is there)
 	@scripts/setup.sh
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo 'setup: all is there. Next: . .venv/bin/activate && dartrl demo')
 
 desktop: setup ## what local desktops need: an X server, a sandbox, real applications
 	@scripts/setup-desktop.sh

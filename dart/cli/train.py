@@ -72,6 +72,7 @@ def _train(config: "Config", *, resume: bool) -> None:
     fetch_if_allowed(config, say)
     require_installation(config)
     say_left_out(config)
+    say(f"to see the run in the browser: dartrl web --run-dir {paths.root}", err=True)
     from dart.inspect.result import why_nothing_was_trained
     from dart.run import app
     from dart.run.listener import ConsoleListener
