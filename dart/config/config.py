@@ -641,7 +641,7 @@ def _task_problems(config: Config) -> Iterator[Contradiction]:
         task for task in tasks if known and task not in known and task.partition("/")[0] not in foreign
     ]
     for task in unknown[:UNKNOWN_TASKS_SHOWN]:
-        hint = did_you_mean(near(task, known))
+        hint = did_you_mean(near(task, known)) or "; `dartrl tasks available` lists them"
         yield (
             ("tasks.train", "environments.kind"),
             f"names {shortened(repr(task))}, which is not a task{hint}",

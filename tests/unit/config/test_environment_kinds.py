@@ -50,6 +50,11 @@ def test_a_row_that_is_missing_is_an_error_and_not_another_environment(
         make_environment(config, "env-000", 1, None, lambda: 0.0)  # type: ignore[arg-type]
 
 
+def test_a_task_that_is_near_no_other_is_refused_with_the_command_that_lists_them() -> None:
+    with pytest.raises(ConfigError, match="'shop', which is not a task; `dartrl tasks available` lists"):
+        load_config(None, ['tasks.train=["shop"]'])
+
+
 class Lookalike:
     """Has some of the methods of an environment and inherits none."""
 
