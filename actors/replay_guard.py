@@ -1,7 +1,7 @@
 """Refuses replayed frames: each sender incarnation numbers its frames upwards. Memory is bounded."""
 
 SENDERS_KNOWN = 4096
-"""The number of sender incarnations whose last number is kept: more than write to one process at a time."""
+"""The number of sender incarnations whose last number is kept."""
 
 
 class ReplayGuard:

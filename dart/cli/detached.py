@@ -78,6 +78,7 @@ def start_detached(
 def arguments_of_up(
     config: Path | None, overrides: Sequence[str], run_dir: Path | None, *, resume: bool
 ) -> list[str]:
+    """Return the arguments of the `dartrl up` that another process is to run."""
     sets = [word for override in overrides for word in ("--set", override)]
     place = ["--run-dir", str(run_dir)] if run_dir else []
     return [*([str(config)] if config else []), *sets, *place, *(["--resume"] if resume else [])]

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
 
 def show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> None:
+    """Print what a start would do, its tree and its needs; raise the errors that would keep it from starting.
+
+    gpu_gib   memory of a GPU for the plan; None: what this machine has
+    """
     import psutil
 
     from dart.cli.gpu_plan import lines_of_this_machine

@@ -145,7 +145,9 @@ class HostAgent:
         self._name, self._host = name, host
         wire = wire_path(Path(folder))
         make_private(wire.parent)
-        log_to(Path(folder) / "logs" / "agent.jsonl")
+        log = Path(folder) / "logs" / "agent.jsonl"
+        make_private(log.parent)  # the node's first start makes it later
+        log_to(log)
         self._switch = FrameSwitch(wire, self._send)
         self._watch_raylet()
         asyncio.get_running_loop().call_later(TICK_S, self._tick)

@@ -7,7 +7,7 @@ from dart.cluster.plan import ClusterNode
 from supervision.backoff import backoff_s
 from supervision.child_spec import Backoff
 
-BACKOFF = Backoff(initial_s=1.0, max_s=60.0, reset_after_s=120.0)
+BACKOFF = Backoff(initial_s=1.0, max_s=60.0, jitter=0.0, reset_after_s=120.0)
 """Waits before an agent whose actor system ended is started again."""
 
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actors.process import is_running, start_ticks
+from actors.process import is_alive, is_running, start_ticks
 from actors.scratch import held
 from dart.core.disk_errors import FULL_DISK
 from dart.core.errors import ConfigurationError, NotRunningError, RunDirectoryError
@@ -119,7 +119,8 @@ class LockHolder:
     pid: int
     """0 while the run starts."""
     ticks: int
-    """When it started (`actors.process.start_ticks`); 0 while the run starts."""
+    """When it started (`actors.process.start_ticks`); 0 if unknown, as in a mirror's lock or an earlier
+    version's."""
 
     @property
     def is_shown_here(self) -> bool:
@@ -127,7 +128,7 @@ class LockHolder:
 
         In another container with the same run directory, its pid is that of another process, or of none.
         """
-        return is_running(self.pid, self.ticks)
+        return is_running(self.pid, self.ticks) if self.ticks else is_alive(self.pid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,5 +116,8 @@ def _shapes_in(file: Path) -> Layout:
                 raise ValueError(f"expected a header of at most {MOST_HEADER_BYTES} bytes, got {length}")
             header = json.loads(opened.read(length))
         return {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
-    except (ValueError, TypeError, AttributeError, KeyError, struct.error) as broken:
-        raise OtherLayout(f"{file} is no safetensors file: {broken!r}; save it as safetensors") from broken
+    except (ValueError, struct.error) as broken:
+        raise OtherLayout(f"{file} is no safetensors file: {broken}; save it as safetensors") from broken
+    except (TypeError, AttributeError, KeyError) as broken:
+        why = "its header is no table of tensors"
+        raise OtherLayout(f"{file} is no safetensors file: {why}; save it as safetensors") from broken

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from supervision.backoff import backoff_s
 from supervision.child_spec import Backoff
 
-BACKOFF = Backoff(initial_s=0.5, max_s=15.0)
+BACKOFF = Backoff(initial_s=0.5, max_s=15.0, jitter=0.0)
 """Waits before an engine loads again a version that it could not load."""
 
 

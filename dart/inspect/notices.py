@@ -80,6 +80,6 @@ def _waits(paths: RunPaths, waiting: Set[str]) -> Iterator[str]:
         )
     if "trainer" in waiting:
         yield (
-            "the trainer waits: the disk is full, or the record's server or the object storage does not "
-            f"answer ({free}); it continues by itself"
+            "the trainer waits: the disk is full, another process has locked the record, or its server or "
+            f"the object storage does not answer ({free}); it continues by itself"
         )

@@ -64,12 +64,13 @@ def held_lock(root: Path, text: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("text", ["4194305 1\n", "4194305\n"], ids=["", "of an earlier version"])
 def test_a_run_that_holds_its_lock_and_whose_process_is_not_shown_here_has_not_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr(run_directory, "ORPHANS_END_S", 0.0)
 
-    with held_lock(tmp_path / "run", "4194305 1\n"):
+    with held_lock(tmp_path / "run", text):
         ran = CliRunner().invoke(app, ["down", "--run-dir", str(tmp_path / "run")])
 
     assert ran.exit_code == ExitCode.UNKNOWN, ran.output

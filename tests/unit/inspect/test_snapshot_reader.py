@@ -232,8 +232,8 @@ def test_a_trainer_that_waits_names_every_possible_cause_and_the_run_is_not_heal
     with SnapshotReader(paths, CONFIG) as reader:
         snapshot = reader.read()
     (told,) = snapshot.notices
-    causes = "the disk is full, or the record's server or the object storage does not answer"
-    assert told.startswith(f"the trainer waits: {causes} (")
+    causes = "the disk is full, another process has locked the record, or its server or the object storage"
+    assert told.startswith(f"the trainer waits: {causes} does not answer (")
     assert told.endswith(f" are free at {paths.root}); it continues by itself")
     assert not snapshot.is_healthy
 
