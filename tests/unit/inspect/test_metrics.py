@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -19,7 +20,7 @@ from dart.cli.web import address_of
 from dart.core.records import Conservation, RunPhase
 from dart.core.run_directory import RunPaths, claimed
 from dart.inspect.health import liveness_problems, readiness_problems
-from dart.inspect.metrics import METRICS, MetricKind, exposition
+from dart.inspect.metrics import METRICS, STATES, MetricKind, exposition
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot, TaskRow
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "contrib" / "grafana" / "dartrl.json"
@@ -32,13 +33,16 @@ ENV = ActorRow(
     incarnation=1,
     ready=True,
     beat_age_s=0.5,
-    busy_s=0.0,
-    handler="",
+    busy_s=2.5,
+    handler="Reset",
     messages=5,
     restarts=3,
     last_reason="",
     rss_bytes=1024,
     cpu_s=1.5,
+)
+STORE = replace(
+    ENV, name="store", ready=False, beat_age_s=0.125, busy_s=0.0, restarts=1, rss_bytes=0, cpu_s=0.0
 )
 RUN = RunSnapshot(
     run_dir="r",
@@ -47,21 +51,37 @@ RUN = RunSnapshot(
     elapsed_s=192.0,
     budget_s=1200.0,
     updates=12,
-    policy_version=12,
+    policy_version=13,
     success_rate=0.25,
     trajectories=512,
     steps=2048,
-    outcomes={"terminated": 500, "parse_error": 12},
+    outcomes={"terminated": 500, "parse_error": 14},
     update={"loss": -0.5, "entropy": 1.25},
     staleness_mean=0.8,
+    staleness_p50=0.6,
+    staleness_p95=1.75,
     staleness_max=2,
-    faults={"infrastructure": 3},
+    faults={"infrastructure": 21},
     drops={"no_spread": 19},
-    engines=(EngineRow(name="rollout-0", state="updating", version=11, reason=""),),
-    tasks=(TaskRow(task_id="t/a", trajectories=9, recent=9, success_rate=0.5, rollouts=4, step_cap=5),),
-    actors=(ENV, replace(ENV, name="store", ready=False)),
-    conservation=Conservation(issued=10, trained=4, dropped=3, stored=2, leased=1),
+    pool_size=22,
+    pool_uses=23,
+    parkings=24,
+    parked_now=25,
+    events={"restart": 26},
+    notices=("the disk is full", "the trainer waits"),
+    alarms={"kl_runaway": True, "entropy_collapse": False},
+    engines=(
+        EngineRow(name="rollout-0", state="updating", version=11, reason=""),
+        EngineRow(name="rollout-1", state="stale", version=9, reason="it loads no version"),
+    ),
+    tasks=(
+        TaskRow(task_id="t/a", trajectories=30, recent=16, success_rate=0.5, rollouts=4, step_cap=5),
+        TaskRow(task_id="t/b", trajectories=0, recent=0, success_rate=None, quarantined="until 12:00"),
+    ),
+    actors=(ENV, STORE),
+    conservation=Conservation(issued=114, trained=40, dropped=35, stored=33, leased=6),
 )
+"""A run whose figures are all different, so that none can stand in for another one."""
 
 
 def exposed(run: RunSnapshot) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -72,35 +92,57 @@ def exposed(run: RunSnapshot) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
-def test_the_figures_are_those_of_the_snapshot() -> None:
-    found = exposed(RUN)
+def test_every_metric_is_its_figure_of_the_snapshot() -> None:
+    env = ENV.name
+    expected: dict[str, Any] = {
+        "run_healthy": 0,
+        "run_elapsed_seconds": 192,
+        "run_budget_seconds": 1200,
+        "run_phase": {"training": 1},
+        "notices": 2,
+        "alarm": {"kl_runaway": 1, "entropy_collapse": 0},
+        "updates_total": 12,
+        "policy_version": 13,
+        "engine_policy_version": {"rollout-0": 11, "rollout-1": 9},
+        "engine_healthy": {"rollout-0": 1, "rollout-1": 0},
+        "success_ratio": 0.25,
+        "task_success_ratio": {"t/a": 0.5},
+        "task_rollouts": {"t/a": 4, "t/b": 0},
+        "task_step_cap_steps": {"t/a": 5, "t/b": 0},
+        "tasks_quarantined": 1,
+        "update_figure": {"loss": -0.5, "entropy": 1.25},
+        "staleness_versions": {"mean": 0.8, "p50": 0.6, "p95": 1.75, "max": 2},
+        "trajectories_total": 512,
+        "environment_steps_total": 2048,
+        "outcomes_total": {"terminated": 500, "parse_error": 14},
+        "faults_total": {"infrastructure": 21},
+        "dropped_rollouts_total": {"no_spread": 19},
+        "rollouts": {"leased": 6, "stored": 33, "trained": 40, "dropped": 35},
+        "issued_rollouts_total": 114,
+        "conservation_holds": 1,
+        "parkings_total": 24,
+        "parked_episodes": 25,
+        "pool_demonstrations": 22,
+        "pool_uses_total": 23,
+        "events_total": {"restart": 26},
+        "actors": dict.fromkeys(STATES, 0) | {"running": 2},
+        "actor_well": {env: 1, "store": 0},
+        "actor_restarts_total": {env: 3, "store": 1},
+        "actor_busy_seconds": {env: 2.5, "store": 0},
+        "actor_beat_age_seconds": {env: 0.5, "store": 0.125},
+        "actor_memory_bytes": {env: 1024},
+        "actor_cpu_seconds_total": {env: 1.5},
+    }
+    found: dict[str, Any] = {}
+    for (name, labels), number in exposed(RUN).items():
+        metric = name.removeprefix("dartrl_")
+        found[metric] = found.get(metric, {}) | {labels[0]: number} if labels else number
 
-    assert found["dartrl_updates_total", ()] == 12
-    assert found["dartrl_success_ratio", ()] == 0.25
-    assert found["dartrl_environment_steps_total", ()] == 2048
-    assert found["dartrl_outcomes_total", ("parse_error",)] == 12
-    assert found["dartrl_update_figure", ("loss",)] == -0.5
-    assert found["dartrl_staleness_versions", ("max",)] == 2
-    assert found["dartrl_rollouts", ("stored",)] == 2
-    assert found["dartrl_task_success_ratio", ("t/a",)] == 0.5
-    assert found["dartrl_engine_healthy", ("rollout-0",)] == 1
-    assert found["dartrl_conservation_holds", ()] == 1
-    assert found["dartrl_run_healthy", ()] == 0
-
-
-def test_actors_are_counted_by_state_and_told_one_by_one_whatever_they_are_called() -> None:
-    found = exposed(RUN)
-
-    assert found["dartrl_actors", ("running",)] == 2
-    assert found["dartrl_actors", ("failed",)] == 0
-    assert found["dartrl_actor_well", (ENV.name,)] == 1
-    assert found["dartrl_actor_well", ("store",)] == 0
-    assert found["dartrl_actor_restarts_total", (ENV.name,)] == 3
-    assert found["dartrl_actor_memory_bytes", (ENV.name,)] == 1024
+    assert found == expected
 
 
 def test_a_run_is_healthy_only_while_it_runs_and_its_main_process_is_well() -> None:
-    well = replace(RUN, actors=(ENV,))
+    well = replace(RUN, actors=(ENV,), notices=())
 
     assert exposed(well)["dartrl_run_healthy", ()] == 1
     assert exposed(replace(well, is_running=False))["dartrl_run_healthy", ()] == 0
