@@ -53,6 +53,7 @@ from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import PAUSED
 from dart.telemetry.liveness import ENGINE_SILENT_S
 from dart.telemetry.load_meter import LOAD
+from tests.deadlines import note_deadlines
 
 TASK, SEED = "simulated/0", 3
 NUM_STEPS = 4
@@ -496,6 +497,22 @@ def test_while_an_answer_takes_long_the_screen_is_parked(system: System) -> None
     system.start()
     system.until_told(m.RolloutStored)
     assert system.calls == ["park", "unpark", "step"] * 2
+
+
+def test_each_call_of_the_environment_has_the_deadline_of_the_configuration(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlines = {"reset": 21.0, "observe": 22.0, "step": 23.0, "evaluate": 24.0}
+    system.config["environments"] |= {f"{name}_deadline_s": seconds for name, seconds in deadlines.items()}
+    expected = deadlines | dict.fromkeys(("park", "unpark", "healthy"), deadlines["observe"])
+    given = {name: note_deadlines(monkeypatch, Watched, name) for name in expected}
+    system.engine().delay_s = 5.0
+    system.give(system.lease(), system.lease())
+    system.start(probe_every_s=1.0)
+    system.until_told(m.RolloutStored)
+    system.let(3.0)
+    system.stop()
+    assert given == {name: {seconds} for name, seconds in expected.items()}
 
 
 def test_told_to_stop_it_plays_to_the_end_what_ends_soon_enough(system: System) -> None:

@@ -40,9 +40,12 @@ class MadeUpSite(Environment):
         if not self._pages:
             raise ResetFailed(task_id, "the site does not answer")
         self._page = "home"
-        return await self.observe(deadline_s=deadline_s)
+        return self._observation()
 
     async def observe(self, *, deadline_s: float) -> Observation:
+        return self._observation()
+
+    def _observation(self) -> Observation:
         level = 20 + 40 * [*self._pages, "away"].index(self._page)
         return Observation(screenshot=png(100, 100, level), instruction="Explore the site.")
 

@@ -39,6 +39,7 @@ from dart.store.reader import StoreReader
 from dart.store.run_blobs import run_blobs
 from dart.store.store import Store
 from dart.telemetry.events import PRIOR_CONTEXT_REFUSED
+from tests.deadlines import note_deadlines
 from tests.pointing import READING, make_pointing
 from tests.sampled import recorded
 from tests.unit.exploration.made_up_site import PAGES, MadeUpSite
@@ -552,6 +553,18 @@ def test_each_lease_of_a_random_walk_has_all_its_actions(make: Callable[..., Sys
     system.start_explorers("explorer-000")
     system.until(lambda: not system.bench.is_alive("exploration"))
     assert (system.sites["explorer-000"].resets, len(system.sites["explorer-000"].shown)) == (5, 30)
+
+
+def test_each_call_of_an_explorer_has_the_deadline_of_the_configuration(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = make()
+    deadlines = {"reset": 21.0, "observe": 22.0, "step": 23.0}
+    system.config["environments"] |= {f"{name}_deadline_s": seconds for name, seconds in deadlines.items()}
+    given = {name: note_deadlines(monkeypatch, MadeUpSite, name) for name in deadlines}
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    assert given == {name: {seconds} for name, seconds in deadlines.items()}
 
 
 def test_requests_are_filtered_at_each_reset_of_an_explorer(make: Callable[..., System]) -> None:
