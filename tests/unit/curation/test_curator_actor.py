@@ -22,7 +22,15 @@ from dart.store.errors import BlobsBusy
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
-from dart.telemetry.events import ALARM, EVALUATION_FAILED, STARVED, WORK_HELD
+from dart.telemetry.events import (
+    ALARM,
+    BATCH_OVERDUE,
+    EVALUATION_FAILED,
+    STARVED,
+    TASK_QUARANTINED,
+    TASK_RELEASED,
+    WORK_HELD,
+)
 from dart.testing.trajectories import step_at, trajectory_for
 
 TASK = "simulated/0"
@@ -83,6 +91,11 @@ class System:
 
     def reads(self) -> StoreReader:
         return StoreReader(self.path)
+
+    def events(self, *kinds: str) -> list[tuple[str, str, dict[str, Any]]]:
+        """Kind, subject and fields of the recorded events of these kinds."""
+        with self.reads() as reader:
+            return [(one.kind, one.subject, dict(one.data)) for one in reader.find_events(kinds=kinds)]
 
     @property
     def health(self) -> Any:
@@ -256,6 +269,39 @@ def test_a_wall_clock_that_jumps_ahead_ends_no_training(system: System) -> None:
 def test_whoever_has_to_wait_asks_again_after_the_configured_time(system: System) -> None:
     system.bench.kill(ENGINE)
     assert system.work().retry_after_s == POLL_S
+
+
+def test_a_task_that_enters_and_leaves_quarantine_is_an_event_each(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    limits = {"failed_attempts": 1, "duration_s": 300.0}
+    curation = {"lease_s": LEASE_S, "poll_s": POLL_S, "task_quarantine": limits}
+    system = System(bench, tmp_path, curation=curation)
+    failed = system.lease()
+    fault = m.RolloutFailed(
+        rollout_id=failed.rollout_id, fence=failed.fence, kind=FaultKind.INFRASTRUCTURE, detail="made up"
+    )
+    bench.tell("curator", fault)
+    bench.settle()
+    entered = {"reason": "1 attempts in a row ended by a fault", "until_unix_s": bench.clock.unix_s() + 300.0}
+    assert system.events(TASK_QUARANTINED, TASK_RELEASED) == [(TASK_QUARANTINED, TASK, entered)]
+
+    bench.advance(300.0)
+    played(system, system.lease(), reward=1.0)
+    left = {"reason": "an episode was played to its end after 300 s of quarantine"}
+    assert system.events(TASK_RELEASED) == [(TASK_RELEASED, TASK, left)]
+
+
+def test_a_batch_that_the_trainer_holds_too_long_is_one_event(bench: InMemorySystem, tmp_path: Path) -> None:
+    with Store(tmp_path / "store.db") as store:
+        add_ready_group(store, seed=7)
+    system = System(bench, tmp_path, training=ONE_GROUP, curation={"batch_lease_s": 100.0})
+    batch = trainer_asks(system, m.BatchRequest())
+    bench.advance(95.0)
+    assert system.events(BATCH_OVERDUE) == []
+    bench.advance(60.0)
+    data = {"batch": batch.batch_id, "fence": batch.fence, "lease_s": 100.0}
+    assert system.events(BATCH_OVERDUE) == [(BATCH_OVERDUE, "trainer", data)]
 
 
 # ---- evaluation ----
@@ -681,12 +727,16 @@ def with_a_failed_group(bench: InMemorySystem, folder: Path) -> System:
         store.add_demonstrations([demonstration])
     system = System(bench, folder, curation=curation | POOL)
     for _ in range(2):
-        lease = system.lease()
-        with Store(system.path) as store:
-            store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, 0.0))
-        bench.tell("curator", m.RolloutStored(rollout_id=lease.rollout_id))
-        bench.settle()
+        played(system, system.lease(), reward=0.0)
     return system
+
+
+def played(system: System, lease: RolloutLease, reward: float) -> None:
+    """An environment plays the episode to its end and says so."""
+    with Store(system.path) as store:
+        store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
+    system.bench.tell("curator", m.RolloutStored(rollout_id=lease.rollout_id))
+    system.bench.settle()
 
 
 def test_after_a_group_that_failed_one_environment_plays_under_the_demonstration(

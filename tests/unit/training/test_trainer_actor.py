@@ -21,10 +21,11 @@ from dart.store.checkpoints import list_checkpoints, version_of
 from dart.store.errors import BlobMissing, StepsLost
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import local_blobs
+from dart.store.run_checkpoints import LocalCheckpoints
 from dart.store.serialization import pack_steps
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
-from dart.telemetry.events import BATCH_REFUSED
+from dart.telemetry.events import BATCH_REFUSED, VERSION_SET_ASIDE
 from dart.telemetry.load_meter import LOAD
 from dart.testing.trajectories import trajectory_for
 from dart.training.actor import BatchTaken, CommittedMeanwhile, TrainedAhead, TrainerActor
@@ -208,6 +209,19 @@ def test_a_trainer_that_loaded_its_version_before_a_late_commit_ends_and_leaves_
     assert curator.committed == [2]
     with StoreReader(tmp_path / "store.db") as store:
         assert (store.conservation().trained, store.conservation().holds) == (4, True)
+
+
+def test_each_version_that_an_earlier_trainer_published_without_a_commit_is_an_event(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalCheckpoints, "set_aside_uncommitted", lambda self, committed: [committed + 1])
+    monkeypatch.setattr(LocalCheckpoints, "place_of_uncommitted", lambda self, version: f"list of {version}")
+    started(bench, tmp_path, batch, m.RunOver())
+    bench.settle()
+    with StoreReader(tmp_path / "store.db") as store:
+        (aside,) = store.find_events(kinds=[VERSION_SET_ASIDE])
+    data = {"version": 1, "committed": 0, "place": "list of 1"}
+    assert (aside.subject, aside.data) == ("trainer", data)
 
 
 def test_a_commit_waits_for_a_store_that_is_started_again(
