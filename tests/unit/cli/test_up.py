@@ -27,6 +27,7 @@ from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import WEB, Sidecar, write_sidecar
 from dart.preflight import hub_fetch, requirements
 from dart.run import app, other_control_node
+from dart.run.daemon import Daemon
 from scripts.show_gpu_plan import PUBLISHED
 
 
@@ -111,6 +112,31 @@ def test_the_log_of_a_daemon_is_bounded_keeps_the_newest_and_loses_no_line_in_be
     assert numbers == list(range(numbers[0], 150))
     assert len(numbers) > 30
     assert all(file.stat().st_size <= 10_000 for file in files)
+
+
+def test_the_log_and_the_output_of_a_daemon_are_bounded_by_the_configuration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paths = RunPaths(tmp_path)
+    paths.logs.mkdir()
+
+    def train(*_: Any, listener: Daemon, **__: Any) -> NoReturn:
+        for _ in range(3):
+            paths.daemon_output.write_text("x" * 70_000)
+            listener.turn()
+            listener.log.info("said", text="x" * 70_000)
+        raise TemporaryError("it came so far")
+
+    monkeypatch.setattr(app, "train", train)
+    before = structlog.get_config()
+    config = load_config(None, [f"run.dir={str(tmp_path)!r}", "telemetry.daemon_log_bytes=65536"])
+    try:
+        with pytest.raises(TemporaryError, match="it came so far"):
+            up._run_daemon(config, None, paths.logs / "daemon.jsonl")
+    finally:
+        structlog.configure(**before)
+    older = {"daemon.jsonl.1", f"{paths.daemon_output.name}.1"}
+    assert older <= {file.name for file in paths.logs.iterdir()}
 
 
 def test_a_daemon_whose_supervisor_gave_up_logs_the_reason_as_its_last_line(

@@ -78,8 +78,8 @@ class World:
         self.store = bench.start(Recorder, "store")
         self.workers = {name: bench.start(Worker, name) for name in WORKERS}
 
-    def start_sync(self, way: str = "one_at_a_time") -> None:
-        config = Config.model_validate({"rollout": {"sync": way}}).model_dump(mode="json")
+    def start_sync(self, way: str = "one_at_a_time", **rollout: float) -> None:
+        config = Config.model_validate({"rollout": {"sync": way} | rollout}).model_dump(mode="json")
         self.bench.start(
             WeightSyncActor, "weight_sync", {"config": config, "store": str(self.record), "engines": WORKERS}
         )
@@ -141,6 +141,14 @@ def test_one_worker_after_the_other_takes_over_and_a_newer_version_supersedes_wh
     assert world.required() == 2
     assert world.loading() == {}
     assert set(world.states().values()) == {"healthy"}
+
+
+def test_the_configured_share_of_the_workers_takes_over_at_the_same_time(world: World) -> None:
+    world.start_sync(sync_share=0.7)
+    world.publish(1)
+    assert world.loading() == {"rollout-0": 1, "rollout-1": 1}
+    world.finish("rollout-0")
+    assert world.loading() == {"rollout-1": 1, "rollout-2": 1}
 
 
 def test_a_worker_that_cannot_load_is_passed_over_is_stale_in_the_end_and_tried_again(world: World) -> None:

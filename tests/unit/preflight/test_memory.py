@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.config.config import load_config
+from dart.config.config import Config, load_config
 from dart.config.gpus import assign_gpus
 from dart.preflight.memory import (
     BROWSER_BYTES,
@@ -197,6 +197,11 @@ def test_what_does_not_fit_is_said_with_what_to_do() -> None:
     assert told[-1].endswith("more than is free; use less")
     assert fits[-1].endswith("free on this machine")
     assert len(fits) == 6
+
+
+def test_a_desktop_may_take_the_memory_of_the_configuration() -> None:
+    config = Config.model_validate({"environments": {"kind": "desktop", "desktop": {"memory_mb": 3072}}})
+    assert parts(estimate(config, PolicySize()), "environment")["desktop at most"] == 3 * GIB
 
 
 EIGHT = tuple("01234567")

@@ -110,6 +110,13 @@ def config_of(folder: Path, *words: str) -> Config:
     return config_for(f'tasks.train=["grounding/{folder.name}"]', data, *words)
 
 
+def test_the_configured_share_of_the_screens_is_held_out(tmp_path: Path) -> None:
+    folder = written(tmp_path / "pages", range(10, 110, 10))
+    config = config_of(folder, "environments.grounding.held_out_share=0.4")
+    data = make(config, "env-000", RunPaths(tmp_path / "run"))._data["grounding/pages"]
+    assert (len(images(data.train)), len(images(data.held_out))) == (6, 4)
+
+
 def checked(folder: Path, *words: str) -> list[str]:
     return list(missing_browser(config_of(folder, *words)))
 

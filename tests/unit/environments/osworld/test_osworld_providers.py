@@ -148,7 +148,8 @@ def provider_of(tmp_path: Path, **settings: Any) -> DockerProvider:
 async def test_a_container_is_started_with_ports_docker_picks_and_its_label(
     tmp_path: Path, docker: Callable[[], dict[str, Any]]
 ) -> None:
-    lease = await provider_of(tmp_path, cpus=2).acquire(deadline_s=20.0)
+    provider = provider_of(tmp_path, cpus=2, ram="6G", disk_size="40G")
+    lease = await provider.acquire(deadline_s=20.0)
     assert lease.address == MachineAddress(host="127.0.0.1", server=32768, chromium=32769)
     command = next(call for call in docker()["calls"] if call[0] == "run")
     said = " ".join(command)
@@ -156,6 +157,8 @@ async def test_a_container_is_started_with_ports_docker_picks_and_its_label(
         "--detach --label dartrl.environment=run:env-003 --cap-add NET_ADMIN",
         "--volume /vm/Ubuntu.qcow2:/System.qcow2:ro",
         "--env CPU_CORES=2",
+        "--env RAM_SIZE=6G",
+        "--env DISK_SIZE=40G",
         "--device /dev/kvm",
         "--publish 127.0.0.1::5000",
         "--publish 127.0.0.1::9222",

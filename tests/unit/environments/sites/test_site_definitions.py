@@ -1,9 +1,14 @@
 """Every site is a whole machine of 50 to 200 screens, and each of its tasks has a solution in the machine."""
 
+from pathlib import Path
+
 import pytest
 
+from dart.config.config import Config
+from dart.core.run_directory import RunPaths
 from dart.environments.faults import UnknownTask
 from dart.environments.sites.catalogue import SITES, site_of
+from dart.environments.sites.environment import make
 from dart.environments.sites.html import document_html
 from dart.environments.sites.machine import SiteState
 from dart.environments.sites.style import style_of
@@ -36,6 +41,16 @@ def test_a_seed_gives_the_same_page_again_and_another_seed_another_one(name: str
         for seed in (4, 4, 5)
     ]
     assert pages[0] == pages[1] != pages[2]
+
+
+@pytest.mark.parametrize(("look_seed", "is_one"), [(-1, False), (0, True), (7, True)])
+def test_all_episodes_have_the_look_of_the_configured_seed(
+    look_seed: int, is_one: bool, tmp_path: Path
+) -> None:
+    config = Config.model_validate({"environments": {"kind": "sites", "sites": {"look_seed": look_seed}}})
+    environment = make(config, "env-000", RunPaths(tmp_path))
+    first, second = (environment._start_of("sites/shop/explore", seed) for seed in (1, 2))
+    assert (first.style == second.style, first.site.brand == second.site.brand) == (is_one, is_one)
 
 
 @pytest.mark.parametrize("task_id", [one for one in task_ids() if not one.endswith("/explore")])
