@@ -46,11 +46,20 @@ def test_json_has_every_figure_and_what_is_needed_to_measure_again(checkpoint: P
     assert (report["head"], report["is_zoomed"], report["screen_sizes_px"]) == ("pointer", True, ["160x210"])
 
 
-def test_training_writes_a_checkpoint_and_never_over_another(checkpoint: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "made"),
+    [((), "the head pointer"), (("--verifier",), "a verifier")],
+    ids=["policy", "verifier"],
+)
+def test_training_writes_a_checkpoint_and_never_over_another(
+    checkpoint: Path, tmp_path: Path, option: tuple[str, ...], made: str
+) -> None:
     data = f'grounding.data=["{checkpoint.parent / "data"}"]'
-    words = ("--set", data, "--set", "grounding.updates=1", "--set", "grounding.batch=2")
+    words = (*option, "--set", data, "--set", "grounding.updates=1", "--set", "grounding.batch=2")
     code, out, _ = run("train", *words, "--out", str(tmp_path / "out"))
-    assert (code, out.splitlines()[-1]) == (0, f"wrote {tmp_path / 'out'}")
+    lines = out.splitlines()
+    assert (code, lines[0], lines[-1]) == (0, f"training {made} on 3 samples", f"wrote {tmp_path / 'out'}")
+    assert (tmp_path / "out" / "model.safetensors").exists()
 
     code, _, err = run("train", *words, "--out", str(tmp_path / "out"))
     assert code == 73
