@@ -39,7 +39,7 @@ from unittest import mock
 
 from actors.board import ActorState, Board
 from actors.testing import InMemorySystem
-from benchmarks.mail import spread
+from benchmarks.runs import spread
 from benchmarks.simulated_record import SimulatedRecord
 from dart.config.config import Config, load_config
 from dart.core.messages import EventDraft, RecordEvents

@@ -31,7 +31,7 @@ from actors import Actor, ActorDied, ActorSystem, AskError, Refused, Sender, mes
 from actors.bridge_messages import Links, WhichLinks
 from actors.link import LEASE_S
 from actors.process import die_with_parent
-from benchmarks.mail import spread
+from benchmarks.runs import spread
 from supervision import supervised, worker
 from supervision.child_spec import Backoff, Breaker, SupervisorFlags
 from supervision.host_messages import Displace, Whereabouts, WhereIs, WhichHosts, place_actor

@@ -260,3 +260,9 @@ def median_and_quartiles(values: Sequence[float]) -> tuple[float, float, float]:
         return values[0], values[0], values[0]
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     return median, low, high
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, smallest and largest value."""
+    figures = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return {name: round(value, 4) for name, value in figures.items()}

@@ -83,14 +83,12 @@ FORMS = {
     "live_commands": _form("--quick --looks 1 --out {out}/live.json"),
     "longevity": _form("--minutes 0.5 --every 2 --config configs/smoke.toml --out {out}/longevity"),
     "miniwob_restarts": _form("--quick --out {out}/miniwob_restarts.json"),
-    "mail": _form("--rounds 1 --round-trips 50 --burst 20 --stream 2000"),
     "minibatch_noise": _form(
         "{finished} --policies base=configs/base-policy:1 --seeds 5 --updates 1 --out {out}/noise.json"
     ),
     "one_gpu": _form("--updates 4 --set training.groups_per_update=1 --out {out}/one_gpu.json"),
     "osworld_corpus": Form(run_by="benchmarks.osworld_evaluators"),
     "osworld_evaluators": _form("--every 200", needs="osworld-score"),
-    "plain_thespian": _form("50 20"),
     "process_start": _form("--times 1 --out {out}/process_start.json"),
     "recovery": _form("--kills 1 --out {out}/recovery.json"),
     "record": _form("--databases sqlite --rollouts 32 --rounds 1 --out {out}/record.json"),
