@@ -29,7 +29,6 @@ MISSING = {"missing": True}
 CASES = "cases.json"
 CASE_PROCESSOR_S = 20
 OPTIONAL = ("acoustid", "borb", "easyocr", "fastdtw", "fitz", "librosa", "playwright", "pydrive")
-STEMS = ("same", "copy")
 
 LINES = ["Alpha beta gamma", "delta 12, epsilon", "", "Zeta: eta", "theta iota kappa"]
 

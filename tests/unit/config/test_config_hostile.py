@@ -27,8 +27,6 @@ SCREEN_BYTES = 12_000
 """Twenty lines of at most a few hundred letters."""
 
 OSWORLD = "[environments]\nkind='osworld'\ncount=1\n[environments.osworld]\nrenew='keep'\n"
-NO_SETS = [b"not json", b"[1,2]", b'{"a": 5}', b'{"a": [1]}', b"\xff\xfe", b"[" * 10**5]
-NO_ADDRESSES = ["host:port", "host:99999999", "[::1]:5000", "", ":5000", "a:1:2:3:4", "a:0"]
 TRAINED = "[tasks]\ntrain=['osworld/a/b']\n"
 
 
