@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 def align(*words: str | Path) -> tuple[int, str]:
     result = CliRunner().invoke(app, ["align", *map(str, words)])
-    assert not isinstance(result.exception, Exception) or result.exit_code, result.exception
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, " ".join(result.stderr.split())
 
 
