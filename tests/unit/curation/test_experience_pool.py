@@ -206,6 +206,14 @@ def test_a_failed_group_asks_for_a_guide_that_was_not_tried_too_often(
     assert (found is not None) is is_guide
 
 
+@pytest.mark.parametrize(("different", "is_guide"), [({"rolls": 1}, True), ({"rolls": 2}, False)])
+def test_a_guide_that_was_leased_is_one_until_it_was_tried_too_often(
+    different: dict[str, object], is_guide: bool
+) -> None:
+    guide = demonstration(**different)  # type: ignore[arg-type]
+    assert GUIDING.is_guide(guide, [guide]) is is_guide
+
+
 def test_nobody_is_guided_where_the_policy_did_it_or_the_group_has_a_success_or_it_is_off() -> None:
     guide = demonstration(1)
     assert GUIDING.guide_for(ALL_FAILED, [guide, demonstration(2, guide_id=1)]) is None

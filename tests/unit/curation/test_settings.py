@@ -4,6 +4,7 @@ import pytest
 
 from dart.config.config import load_config
 from dart.config.sections import TaskQuarantineSettings
+from dart.core.records import RECENT_REWARDS
 from dart.curation.admission import Scheduling
 from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import Quota, fixed_quota
@@ -51,6 +52,13 @@ def test_a_task_of_osworld_begins_alike_for_every_seed_and_its_demonstrations_jo
     pool = settings_of(config.model_copy(update={"environments": environments})).pool
     assert pool is not None
     assert not pool.matches_seeds
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "kept"), [(8, RECENT_REWARDS), (RECENT_REWARDS + 1, RECENT_REWARDS + 1)]
+)
+def test_as_many_rewards_of_a_task_are_kept_as_its_largest_group_needs(rollouts: int, kept: int) -> None:
+    assert settings_with(f"rollouts_per_group={rollouts}").kept_rewards == kept
 
 
 def test_self_rolled_demonstrations_are_tried_as_often_as_is_said() -> None:

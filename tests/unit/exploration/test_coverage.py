@@ -14,7 +14,7 @@ def test_a_curve_has_a_point_wherever_something_was_found() -> None:
         CoveragePoint(7, 4, 2),
         CoveragePoint(10, 4, 2),
     ]
-    assert at(curve, 6) == CoveragePoint(4, 3, 2)
+    assert at(curve, 6) == at(curve, 4) == CoveragePoint(4, 3, 2)
 
 
 def test_a_curve_is_flat_after_100_actions_with_less_than_one_new_shape_in_25() -> None:

@@ -70,9 +70,10 @@ def test_a_row_says_what_the_kernel_and_the_actor_say() -> None:
 
 
 def test_those_without_room_are_counted() -> None:
-    lines = printed(snapshot(0.0, BUSY, STOPPED, IDLE), {}, rows_max=1)
+    last = [printed(snapshot(0.0, BUSY, STOPPED, IDLE), {}, rows_max=rows)[-1].strip() for rows in (1, 3)]
 
-    assert lines[-1].strip() == "and 2 more"
+    assert last[0] == "and 2 more"
+    assert last[1].startswith("store")
 
 
 def test_a_share_is_processor_time_between_two_looks() -> None:

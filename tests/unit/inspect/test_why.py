@@ -11,6 +11,7 @@ from dart.core.run_directory import RunPaths
 from dart.inspect import logs, why
 from dart.inspect.exit_reports import ActorEnd, all_reports, ancestors_of, ends
 from dart.inspect.logs import LogLine
+from dart.inspect.snapshot import ActorRow
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
 
@@ -23,6 +24,23 @@ PARENTS = {
     "env-001": "environment_pool",
     "trainer": "root",
 }
+
+
+GONE = ActorRow(
+    name="env-000",
+    parent="environment_pool",
+    state="backoff",
+    pid=0,
+    incarnation=1,
+    ready=False,
+    beat_age_s=0.0,
+    busy_s=0.0,
+    handler="",
+    messages=0,
+    restarts=0,
+    last_reason="",
+    process="gone",
+)
 
 
 def report(supervisor: str, child: str, unix_s: float, **fields: object) -> SupervisorReport:
@@ -194,6 +212,20 @@ def test_an_actor_that_was_removed_from_the_tree_has_its_ends_from_reports_and_l
     assert said == "env-000 was removed from the tree; before that, it ended once"
     (only,) = found
     assert why.end_line(only).endswith("incarnation 1 ended after 10s: env-000 broke")
+
+
+@pytest.mark.parametrize(
+    ("failures", "said"),
+    [
+        ([], "env-000 is backoff: its process has ended, and no supervisor has reported why"),
+        ([report("environment_pool", "env-000", 20.0)], "env-000 is backoff; it ended once"),
+    ],
+)
+def test_an_actor_without_a_process_is_unexplained_only_until_its_end_is_reported(
+    failures: list[SupervisorReport], said: str
+) -> None:
+    found = ends("env-000", PARENTS, [], failures)
+    assert why.summary("env-000", GONE, found) == said
 
 
 @pytest.mark.usefixtures("without_rows")

@@ -11,6 +11,8 @@ from dart.config.gpus import assign_gpus
 from dart.preflight.memory import (
     BROWSER_BYTES,
     NO_GPUS,
+    TORCH_ALONE_BYTES,
+    TORCH_BYTES,
     PolicySize,
     ProcessMemory,
     describe,
@@ -197,6 +199,14 @@ def test_what_does_not_fit_is_said_with_what_to_do() -> None:
     assert told[-1].endswith("more than is free; use less")
     assert fits[-1].endswith("free on this machine")
     assert len(fits) == 6
+
+
+def test_an_engine_loads_fewer_libraries_only_for_the_small_policy(tmp_path: Path) -> None:
+    large = load_config(LAPTOP, [f"training.policy={tmp_path}"])
+    small, other = (
+        parts(estimate(config, PolicySize()), "rollout") for config in (load_config(LAPTOP), large)
+    )
+    assert (small["libraries"], other["libraries"]) == (TORCH_ALONE_BYTES, TORCH_BYTES)
 
 
 def test_a_desktop_may_take_the_memory_of_the_configuration() -> None:

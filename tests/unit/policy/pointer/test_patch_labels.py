@@ -39,6 +39,14 @@ def test_overlap_labels_are_those_of_brute_force_for_boxes_on_pixels_of_which_ma
         assert labels[expected] == pytest.approx(1 / expected.sum())
 
 
+@pytest.mark.parametrize(("rows", "columns", "share"), [(0, 1, 1.0), (1, 0, 1.0), (1, 1, 0.0), (1, 1, 1.1)])
+def test_a_grid_without_a_patch_or_without_a_screen_is_refused(rows: int, columns: int, share: float) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        PatchGrid(rows, columns, covered_width=share)
+    with pytest.raises(ValueError, match="expected"):
+        PatchGrid(rows, columns, covered_height=share)
+
+
 def test_a_patch_that_the_box_only_touches_is_not_labelled() -> None:
     labels = patch_labels(Box(0.25, 0.25, 0.5, 0.5), PatchGrid(4, 4))
 
