@@ -697,7 +697,7 @@ class TrainingSettings(Section):
     """CPU threads of the trainer."""
     update_deadline_s: Seconds = 300.0
     """Deadline of an update; a trainer that exceeds it is restarted and gets the same batch again. Set it to
-    several times what an update takes."""
+    five or more times what an update takes."""
     checkpoint_deadline_s: Seconds = 120.0
     """Deadline of writing a checkpoint; a trainer that exceeds it is restarted, too."""
     background_checkpoints: bool = True
