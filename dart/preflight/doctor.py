@@ -21,6 +21,7 @@ from actors.errors import ActorError
 from actors.orphans import still_running
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
+from dart.config.gpus import assign_gpus, gpus_here
 from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths, lock_holder
 from dart.environments.browser.environment import CHROMIUM
@@ -222,8 +223,8 @@ def files(_: CheckTarget) -> Iterator[CheckResult]:
 
 def shared_memory(target: CheckTarget) -> Iterator[CheckResult]:
     """Check the size of /dev/shm, if processes of one machine exchange data between GPUs."""
-    ranks, parallel = target.config.training.ranks, target.config.rollout.vllm.tensor_parallel
-    if max(ranks, parallel) == 1 or not SHARED_MEMORY.is_dir():
+    assigned = assign_gpus(target.config, gpus_here())
+    if max(map(len, (assigned.trainer, *assigned.engines))) < 2 or not SHARED_MEMORY.is_dir():
         return
     total = shutil.disk_usage(SHARED_MEMORY).total
     found = f"{SHARED_MEMORY} has {size(total)}"

@@ -86,6 +86,7 @@ def test_little_shared_memory_is_noted_where_gpus_exchange_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranks = CheckTarget(config=load_config(None, ["training.ranks=4"]))
+    monkeypatch.setattr(doctor, "gpus_here", lambda: tuple("0123"))
     monkeypatch.setattr(doctor, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=64 * 2**20))
     (noted,) = doctor.shared_memory(ranks)
@@ -93,6 +94,8 @@ def test_little_shared_memory_is_noted_where_gpus_exchange_data(
     assert noted.found == f"{tmp_path} has 64.0 MiB"
     assert "--shm-size=8g" in noted.remedy
     assert list(doctor.shared_memory(target(tmp_path))) == [], "one rank has nothing to exchange"
+    on_processors = CheckTarget(config=load_config(None, ["training.ranks=4", "training.device=cpu"]))
+    assert list(doctor.shared_memory(on_processors)) == [], "ranks without GPUs exchange nothing between them"
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=8 * 2**30))
     assert verdicts(list(doctor.shared_memory(ranks))) == [("shared memory", CheckVerdict.FINE)]
 
