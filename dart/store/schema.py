@@ -49,7 +49,8 @@ counters = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("value", Number, nullable=False),
-    comment="issued: rollouts ever leased; fenced, fenced_commits: late reports; a server's: epoch, writes",
+    comment="issued: rollouts ever leased; fenced, fenced_commits: late reports; screenshots_since: groups "
+    "opened before may lack screenshots; a server's: epoch, writes",
 )
 
 groups = Table(
