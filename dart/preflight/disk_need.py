@@ -23,6 +23,9 @@ BYTES_PER_PIXEL = {"sites": 0.17, "desktop": 0.06, "osworld": 0.5}
 """Bytes of a PNG for each pixel of the screen, by kind of environment. Those of `sites` and `desktop` were
 measured, that of `osworld` is an assumption (docs/daemon.md)."""
 
+SWEPT_DAYS = 2
+"""Days within which the store looks once at all screenshots for old ones, rounded up."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskNeed:
@@ -176,7 +179,9 @@ def growth_line(config: Config) -> str:
     if updates := config.training.updates:
         line += f" and {size(updates * steps * each)} for {updates} updates"
     days = config.run.screenshots_kept_days
-    kept = f"each is deleted after {days} days" if days else "none is deleted (run.screenshots_kept_days = 0)"
+    kept = "none is deleted (run.screenshots_kept_days = 0)"
+    if days:
+        kept = f"screenshots that nothing needs are deleted after {days} to {days + SWEPT_DAYS} days"
     return f"{line}; dropped groups add to it, and {kept}"
 
 

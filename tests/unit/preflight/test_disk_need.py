@@ -103,7 +103,7 @@ def test_the_room_that_screenshots_take_follows_from_kind_size_and_number_of_scr
     )
     of_pages = growth_line(load_config(None, ["training.updates=0", "run.screenshots_kept_days=14"]))
     assert of_pages.startswith("screenshots: about 1.1 KiB for each step"), of_pages
-    assert of_pages.endswith("each is deleted after 14 days")
+    assert of_pages.endswith("screenshots that nothing needs are deleted after 14 to 16 days")
     simulated = ("environments.kind=simulated", 'tasks.train=["simulated/a"]')
     assert growth_line(load_config(None, simulated)) == ""
 
