@@ -44,6 +44,10 @@ many actors send them."""
 
 DAY_S = 86_400.0
 
+SWEEP_DEADLINE_S = DAY_S
+"""Deadline of a sweep of screenshots. While one hangs in a disk or a network file system, the store carries
+out calls, and only the next sweep waits for it."""
+
 RETRY_S = 1.0
 """Seconds between two tries to write while the disk refuses writes. Calls that arrive between two tries get
 `Paused` at once."""
@@ -141,7 +145,7 @@ class StoreActor(Actor):
             return  # or at the next round
         work = partial(self._screenshot_sweeper.sweep, shard, kept)
         try:
-            deleted = await self.in_thread(work, name="screenshots", deadline_s=EVERY_S)
+            deleted = await self.in_thread(work, name="screenshots", deadline_s=SWEEP_DEADLINE_S)
         except (StoreUnavailable, BlobDamage, ValueError) as error:
             self.log.warning("screenshots_not_swept", reason=str(error))
         else:

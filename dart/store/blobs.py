@@ -199,12 +199,14 @@ class FolderBlobs:
             raise unavailable(self.path(sha256), error) from error
 
     def entries(self, shard: int) -> Iterator[BlobEntry]:
-        for path in (self.root / f"{shard:02x}").glob(f"*{self.kind.suffix}"):
-            if SHA256.fullmatch(path.stem):
-                try:
-                    yield BlobEntry(path.stem, path.stat().st_mtime)
-                except FileNotFoundError:
-                    continue  # deleted meanwhile
+        folder = self.root / f"{shard:02x}"
+        try:
+            for path in folder.glob(f"*{self.kind.suffix}"):
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    if SHA256.fullmatch(path.stem):
+                        yield BlobEntry(path.stem, path.stat().st_mtime)
+        except OSError as error:
+            raise unavailable(folder, error) from error
 
     def remove_leftovers(self) -> None:
         """Remove the temporary files of killed writers. Call it only while no process writes."""

@@ -22,8 +22,10 @@ from dart.store.blobs import READERS, read_each
 from dart.store.run_blobs import RunBlobs
 from dart.store.serialization import screenshots_in
 
-LONGEST_S = 60.0
-"""Seconds after which a sweep begins no further request."""
+LONGEST_S = 20.0
+"""Seconds after which a sweep begins no further request. The search for the first old screenshots does not
+count. A store that is at a sweep for half of `curation.starved_after_s`, 30 s by default, would count as the
+cause of a stall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,13 @@ class ScreenshotSweeper:
         if not self._has_read(kept.steps, ends_s):
             return 0
         old = self._old(shard, kept.since_unix_s, kept.named.union(*self._shown.values()))
+        began_s = self._monotonic_s()
+        part = list(islice(old, READERS))  # object storage lists the whole shard for them
+        ends_s += self._monotonic_s() - began_s
         deleted = 0
-        while self._monotonic_s() < ends_s and (part := list(islice(old, READERS))):
+        while part and self._monotonic_s() < ends_s:
             deleted += len(read_each(self._blobs.screenshots, self._blobs.screenshots.delete, part))
+            part = list(islice(old, READERS))
         return deleted
 
     def _has_read(self, steps: frozenset[str], ends_s: float) -> bool:

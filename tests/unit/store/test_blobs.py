@@ -1,6 +1,8 @@
 """Screenshots by content: kept once, read back whole or not at all."""
 
+import errno
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,14 @@ def test_steps_are_on_the_disk_with_the_names_of_all_their_folders(
     assert tmp_path in synced
     FolderBlobs(tmp_path / "blobs").put(PNG)
     assert len(synced) == 4, "screenshots are not synced"
+
+
+def test_a_folder_that_cannot_be_listed_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: Path, pattern: str) -> list[Path]:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), pattern)
+
+    monkeypatch.setattr(Path, "glob", gone)
+    with pytest.raises(StoreUnavailable, match=rf"{tmp_path}/07 cannot be read .*: Stale file handle"):
+        list(FolderBlobs(tmp_path).entries(7))

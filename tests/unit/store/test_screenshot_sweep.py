@@ -1,11 +1,13 @@
 """Old screenshots go when nothing can train, replay or show them any more, and no others."""
 
+import errno
 import hashlib
 import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -13,6 +15,7 @@ from actors.testing import InMemorySystem
 from dart.config.config import Config, load_config
 from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration
+from dart.curation.stall_diagnosis import RunFacts
 from dart.store.actor import StoreActor
 from dart.store.blobs import READERS, SHARDS, FolderBlobs
 from dart.store.errors import BlobMissing
@@ -181,10 +184,67 @@ def test_nothing_goes_while_steps_that_are_needed_cannot_be_read(run: Run) -> No
 def test_a_sweep_that_takes_too_long_leaves_the_rest_to_the_next_one(run: Run) -> None:
     in_seven = [run.shown(content) for content in contents_of(7, 2 * READERS + 1)]
     all_old = ScreenshotsKept(NOW_UNIX_S, steps=frozenset(), named=frozenset())
-    times_s = iter([0.0, 0.0, LONGEST_S / 2, LONGEST_S])
+    listed_s = 10 * LONGEST_S
+    times_s = iter([0.0, 0.0, listed_s, listed_s, listed_s + LONGEST_S / 2, listed_s + LONGEST_S])
     sweeper = ScreenshotSweeper(run.blobs, lambda: next(times_s))
-    assert sweeper.sweep(7, all_old) == 2 * READERS
+    assert sweeper.sweep(7, all_old) == 2 * READERS, "the time of the listing does not count"
     assert ScreenshotSweeper(run.blobs).sweep(7, all_old) == len(in_seven) - 2 * READERS
+
+
+def test_a_sweep_at_its_longest_is_not_taken_for_the_cause_of_a_stall() -> None:
+    assert RunFacts(starved_after_s=Config().curation.starved_after_s).long_s > LONGEST_S
+
+
+def test_damaged_steps_of_a_demonstration_stop_the_deletion_until_it_is_dropped(run: Run) -> None:
+    run.trained(run.shown(b"trained"))
+    run.store.add_demonstrations([demonstration_of(run.shown(b"of a demonstration"))])
+    run.now_unix_s = NOW_UNIX_S
+    (needed,) = run.store.give_up_screenshots(KEPT_S, LEASE_S).steps
+    run.blobs.steps.delete(needed)
+    with pytest.raises(BlobMissing):
+        run.swept()
+    assert any(run.blobs.steps.place(needed) in finding for finding in run.findings())
+    (held,) = run.store.demonstrations()
+    run.store.drop_demonstration(held.pool_id)
+    assert run.swept() == 2
+
+
+def test_the_store_outlives_a_folder_of_screenshots_that_the_disk_does_not_list(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def listed(_: Path, pattern: str) -> Iterator[Path]:
+        if pattern == "*.png":
+            tried.append(pattern)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return iter(())
+
+    tried: list[str] = []
+    monkeypatch.setattr(Path, "glob", listed)
+    with InMemorySystem(tmp_path) as system:
+        started(system, run, load_config(None, ["run.screenshots_kept_days=14"]))
+        system.advance(EVERY_S)
+        system.finish_work("store", lambda: not system.row("store").work)
+        assert tried
+        assert system.is_alive("store")
+
+
+def test_the_store_outlives_a_sweep_that_hangs(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    resumed = Event()
+    monkeypatch.setattr(ScreenshotSweeper, "sweep", lambda *_: resumed.wait())
+    with InMemorySystem(tmp_path) as system:
+        started(system, run, load_config(None, ["run.screenshots_kept_days=14"]))
+        system.advance(12 * EVERY_S)
+        assert system.is_alive("store")
+        assert system.row("store").work == "screenshots"
+        resumed.set()
+
+
+def started(system: InMemorySystem, run: Run, config: Config) -> None:
+    """Start the store actor of a run."""
+    args = {"store": str(run.paths.record), "config": config.model_dump(mode="json")}
+    system.start(StoreActor, "store", args=args)
 
 
 @pytest.mark.parametrize(("days", "stays"), [(0, True), (14, False)])
@@ -196,8 +256,7 @@ def test_the_store_actor_deletes_old_screenshots_only_if_the_run_says_after_how_
     old = run.shown(content, put_unix_s=1.0)
     config = load_config(None, [f"run.screenshots_kept_days={days}"])
     with InMemorySystem(tmp_path) as system:
-        args = {"store": str(run.paths.record), "config": config.model_dump(mode="json")}
-        system.start(StoreActor, "store", args=args)
+        started(system, run, config)
         system.advance(EVERY_S)
         system.finish_work("store", lambda: stays or not run.screenshots.exists(old))
     assert run.screenshots.exists(old) == stays
