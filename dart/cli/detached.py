@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dart.cli.continued import say_other_values
 from dart.cli.exit_codes import ExitCode, end
 from dart.cli.output import say, say_left_out
 from dart.cli.start_plan import what_it_would_do
@@ -48,6 +49,8 @@ def start_detached(
 
     paths = RunPaths(settings.run.dir.resolve())
     what_it_would_do(settings, paths, resume=resume)
+    if paths.config.exists():
+        say_other_values(settings, paths)
     if is_local:
         fetch_if_allowed(settings, say)
         require_installation(settings)

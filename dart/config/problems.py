@@ -37,10 +37,10 @@ class Problem:
         return f"{self.origin}:{key} {self.text}"
 
 
-def shortened(text: str) -> str:
-    """Return a text for quoting in a message: cut to `SHOWN_CHARACTERS`, with its full length, if longer."""
-    cut = f"{text[:SHOWN_CHARACTERS]}… ({len(text)} characters)"
-    return text if len(text) <= SHOWN_CHARACTERS else cut
+def shortened(text: str, most: int = SHOWN_CHARACTERS) -> str:
+    """Return a text for quoting in a message: cut to `most` characters, with its full length, if longer."""
+    cut = f"{text[:most]}… ({len(text)} characters)"
+    return text if len(text) <= most else cut
 
 
 def dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,40 @@
+"""What `dartrl train --resume` and `dartrl up` say at once about the run that they continue."""
+
+from typing import TYPE_CHECKING
+
+from dart.cli.output import say
+
+if TYPE_CHECKING:
+    from dart.config.config import Config
+    from dart.core.run_directory import RunPaths
+
+KEYS_SHOWN = 4
+"""Number of changed keys that a message names; it counts the others."""
+
+VALUE_CHARACTERS = 60
+"""Largest number of characters of a value that such a message quotes."""
+
+
+def say_other_values(config: "Config", paths: "RunPaths") -> None:
+    """Say on standard error which values differ from those with which the run was started the last time.
+
+    The start writes the new values into config.toml, so the message names the earlier ones. It says nothing
+    if the values are the same, or if the earlier configuration is damaged.
+    """
+    from dart.config.config import ConfigError, differences, kept_config
+    from dart.config.layers import literal
+    from dart.config.problems import shortened
+
+    try:
+        changed = [one for one in differences(kept_config(paths.config), config) if one[0] != "run.dir"]
+    except ConfigError:
+        return
+    if not changed:
+        return
+    words = [f"{key} (before: {shortened(literal(old), VALUE_CHARACTERS)})" for key, old, _ in changed]
+    more = f" and {len(words) - KEYS_SHOWN} more" if len(words) > KEYS_SHOWN else ""
+    say(
+        f"this run goes on with other values than before: {', '.join(words[:KEYS_SHOWN])}{more}. To "
+        f"keep the values of a run, continue it with --run-dir {paths.root} and without a configuration",
+        err=True,
+    )
