@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import typer
+
 from dart.cli.output import say
 
 if TYPE_CHECKING:
@@ -15,8 +17,23 @@ VALUE_CHARACTERS = 60
 """Largest number of characters of a value that such a message quotes."""
 
 
-def say_other_values(config: "Config", paths: "RunPaths") -> None:
-    """Say on standard error which values differ from those with which the run was started the last time.
+def look_at_run(config: "Config", paths: "RunPaths") -> None:
+    """Say on standard error what a user should know before a run is continued.
+
+    If the run is finished, end the command with code 0.
+    """
+    from dart.run.daemon import notify
+    from dart.run.finished import why_finished
+
+    if why := why_finished(config, paths):
+        say(why, err=True)
+        notify(READY=1)  # systemd takes a service for failed that ends before it is ready
+        raise typer.Exit
+    _say_other_values(config, paths)
+
+
+def _say_other_values(config: "Config", paths: "RunPaths") -> None:
+    """Say which values differ from those with which the run was started the last time.
 
     The start writes the new values into config.toml, so the message names the earlier ones. It says nothing
     if the values are the same, or if the earlier configuration is damaged.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dart.cli.continued import say_other_values
+from dart.cli.continued import look_at_run
 from dart.cli.exit_codes import ExitCode, end
 from dart.cli.output import say, say_left_out
 from dart.cli.start_plan import what_it_would_do
@@ -50,7 +50,7 @@ def start_detached(
     paths = RunPaths(settings.run.dir.resolve())
     what_it_would_do(settings, paths, resume=resume)
     if paths.config.exists():
-        say_other_values(settings, paths)
+        look_at_run(settings, paths)
     if is_local:
         fetch_if_allowed(settings, say)
         require_installation(settings)

@@ -59,7 +59,7 @@ def training_config(
 
 
 def _train(config: "Config", *, resume: bool) -> None:
-    from dart.cli.continued import say_other_values
+    from dart.cli.continued import look_at_run
     from dart.core.run_directory import RunPaths, refuse_at_once, refuse_untrained
     from dart.preflight.hub_fetch import fetch_if_allowed
     from dart.preflight.requirements import require_installation
@@ -70,7 +70,7 @@ def _train(config: "Config", *, resume: bool) -> None:
     refuse_untrained(paths)
     if resume:
         refuse_running_elsewhere(config, paths)
-        say_other_values(config, paths)
+        look_at_run(config, paths)
     fetch_if_allowed(config, say)
     require_installation(config)
     say_left_out(config)

@@ -188,11 +188,11 @@ def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool)
 
 
 def _begin_or_continue(settings: "Config", *, resume: bool) -> None:
-    """Raise an error if the start would fail at once, and say what a user should know of a run to continue.
+    """Raise an error if the start would fail at once. End the command if the run is finished.
 
     With `resume`, take over a run with a lost machine.
     """
-    from dart.cli.continued import say_other_values
+    from dart.cli.continued import look_at_run
     from dart.core.run_directory import RunPaths, refuse_at_once, refuse_untrained
     from dart.run.other_control_node import is_taken_over, refuse_running_elsewhere, take_over
 
@@ -204,7 +204,7 @@ def _begin_or_continue(settings: "Config", *, resume: bool) -> None:
     refuse_untrained(paths)
     if was_here:  # a takeover has waited for the other machine already
         refuse_running_elsewhere(settings, paths)
-        say_other_values(settings, paths)
+        look_at_run(settings, paths)
 
 
 def _up(

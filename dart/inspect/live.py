@@ -118,7 +118,9 @@ def status(snapshot: RunSnapshot, *, pid: int | None, is_wide: bool = False) -> 
 
     is_wide   whether every actor is listed and no text is shortened, if there is the width for it
     """
-    state = "NOT RUNNING" if pid is None else snapshot.health if snapshot.is_healthy else "DEGRADED"
+    state = snapshot.health if snapshot.is_healthy else "DEGRADED"
+    if pid is None:
+        state = "DONE" if snapshot.phase is RunPhase.DONE else "NOT RUNNING"
     if snapshot.main_is == UNREACHABLE:
         state = "CANNOT TELL: its control node does not answer"
     elif snapshot.main_is:

@@ -38,14 +38,13 @@ class TimeBudget:
         """
         self._path = paths.session
         self._clock = clock or SystemClock()
-        self.used_before_s = max(_used_s(paths), used_elsewhere_s)
+        self.used_before_s = max(used_s(paths), used_elsewhere_s)
         self.started_unix_s = self._clock.unix_s()
         """Start of the session by the wall clock as it is set now."""
         self._started_boot_s = self._clock.boot_s()
         self._budget_s = config.run.minutes * MINUTE_S
-        left_s = max(0.0, self._budget_s - self.used_before_s - reserve_s) if self._budget_s else math.inf
-        self._left_s = left_s
-        self.training_ends_boot_s = self._started_boot_s + left_s
+        self._left_s = training_left_s(config, self.used_before_s, reserve_s)
+        self.training_ends_boot_s = self._started_boot_s + self._left_s
         self.keep()
 
     def keep(self) -> None:
@@ -81,7 +80,16 @@ class TimeBudget:
             self.started_unix_s += jump_s
 
 
-def _used_s(paths: RunPaths) -> float:
+def training_left_s(config: Config, used_before_s: float, reserve_s: float) -> float:
+    """Return the seconds of the budget that are left for training; infinity for a run without a time limit.
+
+    reserve_s   time kept free at the end of the budget, for the last update and the final evaluation
+    """
+    budget_s = config.run.minutes * MINUTE_S
+    return max(0.0, budget_s - used_before_s - reserve_s) if budget_s else math.inf
+
+
+def used_s(paths: RunPaths) -> float:
     """Return the seconds that earlier sessions used; 0 if there were none or their file is damaged."""
     try:
         return read_session(paths)["elapsed_s"]

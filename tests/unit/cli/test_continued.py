@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from dart.cli.main import app as app_of_dartrl
 from dart.core.errors import TemporaryError
@@ -30,8 +30,15 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
 
 
 def said_by(paths: RunPaths, *words: str) -> str:
-    ended = CliRunner().invoke(app_of_dartrl, [*words, "--run-dir", str(paths.root)])
-    return " ".join(ended.output.split())
+    return " ".join(ended_by(paths, *words).output.split())
+
+
+def ended_by(paths: RunPaths, *words: str) -> Result:
+    return CliRunner().invoke(app_of_dartrl, [*words, "--run-dir", str(paths.root)])
+
+
+def report_of(paths: RunPaths, **about: object) -> None:
+    paths.report.write_text(json.dumps({"completed": True, "policy_version": 1, **about}))
 
 
 @pytest.mark.usefixtures("hangup")
@@ -68,3 +75,56 @@ def test_many_other_values_are_counted_and_long_ones_cut(paths: RunPaths) -> Non
 
     assert "and 2 more." in said
     assert "run.seed (before: 0), " in said
+
+
+FINISHED = ("--set", "training.updates=1", "--set", "evaluation.after=false")
+"""The recorded run has one update."""
+
+
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize("words", [("train", "--resume"), ("up",), ("up", "--detach")], ids=" ".join)
+def test_a_finished_run_is_not_started_again_and_the_message_says_how_to_train_on(
+    paths: RunPaths, words: tuple[str, ...]
+) -> None:
+    report_of(paths)
+
+    ended = ended_by(paths, *words, *FINISHED)
+
+    assert ended.exit_code == 0, ended.output
+    assert f"the run in {paths.root} is done, and nothing was started: 1 of 1 updates. " in ended.output
+    assert "add --set training.updates=N to the command" in ended.output
+
+
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize(
+    ("about", "more"),
+    [
+        ({}, ("--set", "training.updates=2")),
+        ({}, ("--set", "evaluation.after=true")),
+        ({"completed": False}, ()),
+        ({"policy_version": 0}, ()),
+    ],
+    ids=["more updates", "an evaluation is left", "it was ended or failed", "the report is older"],
+)
+def test_a_run_with_something_to_do_is_started(
+    paths: RunPaths, about: dict[str, object], more: tuple[str, ...]
+) -> None:
+    report_of(paths, **about)
+
+    assert STARTED in said_by(paths, "up", *FINISHED, *more)
+
+
+def test_a_run_whose_time_is_used_up_says_so_with_every_limit_that_it_has_reached(paths: RunPaths) -> None:
+    report_of(paths)
+
+    said = said_by(paths, "train", "--resume", *FINISHED, "--set", "run.minutes=1.5")
+
+    assert "1 of 1 updates, 1.5 of 1.5 minutes. " in said
+    assert "add --set training.updates=N --set run.minutes=N to the command" in said
+
+
+def test_a_finished_run_whose_record_is_lost_is_left_to_the_start_that_says_so(paths: RunPaths) -> None:
+    report_of(paths)
+    paths.store.unlink()
+
+    assert STARTED in said_by(paths, "train", "--resume", *FINISHED)

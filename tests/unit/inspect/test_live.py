@@ -303,6 +303,8 @@ def test_status_says_where_and_how_the_run_is() -> None:
     ended = printed(live.status(well, pid=None))
     assert "runs/x  NOT RUNNING" in ended
     assert "rollout-1 is updating" not in ended
+    finished = replace(well, phase=RunPhase.DONE)
+    assert "runs/x  DONE" in printed(live.status(finished, pid=None))
 
 
 def test_in_the_wide_form_of_status_nothing_is_shortened(
