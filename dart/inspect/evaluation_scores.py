@@ -63,11 +63,13 @@ def _result(
     if not plan.is_measured(phase) or not (failed or measured):
         return EvaluationResult(measured)
     gaps = [one for one in missing(plan, _measured(store, phase)) if one.is_greedy == is_greedy]
+    messages = Counter(str(failed[one]["detail"]) for one in gaps if one in failed)
     return EvaluationResult(
         measured,
         left_out=Counter(one.task_id for one in gaps),
         reasons=Counter(str(failed[one]["kind"]) if one in failed else NOT_PLAYED for one in gaps),
         played_again=sum(one.is_greedy == is_greedy for one in failed.keys() - set(gaps)),
+        commonest_failure=messages.most_common(1)[0][0] if messages else "",
     )
 
 

@@ -5,19 +5,31 @@ import signal
 from collections.abc import Iterator, Sequence, Set
 
 from actors.board import ActorState, Vitals
+from dart.config.problems import shortened
 from dart.core.run_directory import RunPaths
 from dart.curation.alarm_monitor import raised_alarms
 from dart.curation.stall_diagnosis import Stage
 from dart.inspect import signals
 from dart.inspect.formatting import clock, size
+from dart.inspect.terminal_safe import one_line
+from dart.store.browse_queries import RunBrowser
 from dart.store.reader import StoreReader
-from dart.telemetry.events import CHECKPOINT_RESTORED, LOG_CUT, STARVED, WORK_HELD
+from dart.telemetry.events import CHECKPOINT_RESTORED, EVALUATION_FAILED, LOG_CUT, STARVED, WORK_HELD
+
+FAILURES_READ = 1000
+"""Number of newest failures among which the first one is looked for."""
+
+REASON_CHARACTERS = 300
+"""Largest number of characters of a failure's message that a notice quotes."""
 
 
-def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals], *, is_done: bool) -> Iterator[str]:
+def notices(
+    paths: RunPaths, store: RunBrowser, vitals: Sequence[Vitals], *, is_done: bool, has_played: bool
+) -> Iterator[str]:
     """Yield a text for each problem that an operator should know of, besides the states of actors.
 
-    is_done   whether the run has nothing more to do, so that its trainer stops by itself
+    is_done      whether the run has nothing more to do, so that its trainer stops by itself
+    has_played   whether an episode has ended with a reward
     """
     if (ends := signals.read(paths)) is not None:
         yield (
@@ -37,12 +49,27 @@ def notices(paths: RunPaths, store: StoreReader, vitals: Sequence[Vitals], *, is
     stall = store.newest_event(STARVED)
     if stall is not None and stall.data["stage"] != Stage.ENDED:
         yield f"since {clock(stall.unix_s - float(str(stall.data['lasted_s'])))}: {stall.data['text']}"
+    if not has_played:
+        yield from _first_failure(store)
     yield from _restored_checkpoint(paths, store)
     yield from _cut_log(paths, store)
     if not is_done:
         # The store and the trainer are not ready only while they wait for a disk or a server.
         waiting = {row.name for row in vitals if row.state is ActorState.RUNNING and not row.ready}
         yield from _waits(paths, waiting)
+
+
+def _first_failure(store: RunBrowser) -> Iterator[str]:
+    """Yield a notice of the first episode that failed. Call this while no episode has ended otherwise."""
+    attempts = store.newest_attempts(FAILURES_READ)
+    failed = [
+        (f"`dartrl events --for {one.subject}`", one.data["kind"], one.data["detail"])
+        for one in store.find_events(kinds=(EVALUATION_FAILED,), limit=FAILURES_READ)
+        if one.data["attempts"]  # else it was interrupted
+    ] or [(f"`dartrl why {one.environment}`", one.fault_kind, one.detail) for one in reversed(attempts)]
+    for command, kind, detail in failed[:1]:
+        reason = shortened(one_line(str(detail)), REASON_CHARACTERS)
+        yield f"no episode has been played yet, because they fail ({kind}): {reason}; {command} shows more"
 
 
 def _restored_checkpoint(paths: RunPaths, store: StoreReader) -> Iterator[str]:

@@ -11,12 +11,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dart.config.problems import shortened
 from dart.core.pass_at_k import PassAtK
 from dart.core.statistics import ConfidenceInterval, Score, difference_interval, mean_interval, mean_rate
 from dart.inspect.formatting import DASH, counts, percent
+from dart.inspect.terminal_safe import one_line
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+MESSAGE_CHARACTERS = 200
+"""Largest number of characters of a failure's message that the line below a table quotes."""
 
 MEAN = "mean"
 """Name of the row over all tasks."""
@@ -76,6 +81,8 @@ class EvaluationResult:
     """Number of episodes without a result, by reason: a kind of fault, or `not played`."""
     played_again: int = 0
     """Number of episodes that failed at first and have a result because they were played again."""
+    commonest_failure: str = ""
+    """The most frequent message of the failures of episodes without a result; empty if none failed."""
 
     @property
     def episodes_left_out(self) -> int:
@@ -283,7 +290,9 @@ def _left_out_of(result: EvaluationResult) -> str:
     text = f"{result.episodes_left_out} of {result.planned}"
     if result.episodes_left_out:
         mean = percent(result.rate_if_failed)
-        text += f" ({counts(result.reasons)}; mean with these as failures {mean})"
+        message = shortened(one_line(result.commonest_failure), MESSAGE_CHARACTERS)
+        reasons = counts(result.reasons) + (f", mostly: {message}" if message else "")
+        text += f" ({reasons}; mean with these as failures {mean})"
     return text + (f", played again {result.played_again}" if result.played_again else "")
 
 

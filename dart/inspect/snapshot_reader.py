@@ -27,7 +27,7 @@ from dart.inspect.snapshot import EngineRow, RunSnapshot, TaskRow
 from dart.inspect.success_windows import SuccessWindow, spans, without_empty_end
 from dart.inspect.task_reports import TaskReport, state, task_reports
 from dart.inspect.time_budget import read_session
-from dart.store.reader import StoreReader
+from dart.store.browse_queries import RunBrowser
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.events import USER_VISIBLE
 
@@ -55,7 +55,7 @@ class SnapshotReader:
         """
         self.paths = paths
         self.events = known_events
-        self.store = StoreReader(paths.record)
+        self.store = RunBrowser(paths.record)
         self._config = config
         self._windows_s = windows_s(config.model_dump(mode="json"))
         self._settled: dict[tuple[float, float], SuccessWindow] = {}
@@ -80,6 +80,7 @@ class SnapshotReader:
         base = scores(self.store, self._config, EvaluationPhase.BEFORE)
         is_done = phase is RunPhase.DONE
         final = scores(self.store, self._config, EvaluationPhase.AFTER) if is_done else {}
+        has_played = bool(totals.trajectories or self.store.evaluations())
         parkings, parked_now = self.store.parkings()
         pool = self.store.demonstrations()
         raised = raised_alarms(self.store)
@@ -124,7 +125,7 @@ class SnapshotReader:
             parkings=parkings,
             parked_now=parked_now,
             events=self.events.of_kind,
-            notices=tuple(notices(self.paths, self.store, vitals, is_done=is_done)),
+            notices=tuple(notices(self.paths, self.store, vitals, is_done=is_done, has_played=has_played)),
             alarms={alarm.value: alarm in raised for alarm in LearningAlarm},
             sidecars=read_sidecars(self.paths),
             engines=() if is_done else engine_rows(vitals),

@@ -15,11 +15,12 @@ from dart.core import records
 from dart.core.records import RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
+from dart.core.types import FaultKind
 from dart.inspect import signals
 from dart.inspect.evaluation_scores import final_report
 from dart.inspect.metrics import exposition
 from dart.inspect.processes import write_table
-from dart.inspect.report import EvaluationResult
+from dart.inspect.report import EvaluationResult, left_out_text
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.store.store import Store
 from dart.telemetry.board_gauges import Gauge
@@ -192,6 +193,40 @@ def test_who_starves_is_told_until_an_event_says_that_it_is_over(
 
     assert told.startswith("since ")
     assert told.endswith(": the trainer has waited")
+    assert notices(paths, board) == ()
+
+
+def test_the_first_failure_is_shown_with_its_message_until_an_episode_is_played(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    no_core = {"phase": "before", "version": 0, "is_greedy": False, "kind": "infrastructure"}
+    for seed, detail in enumerate(("core is not defined", "the browser died")):
+        told = {**no_core, "seed": seed, "detail": detail, "attempts": 1, "is_left_out": False}
+        store.record_event(EVALUATION_FAILED, TASK, told)
+
+    assert notices(paths, board) == (
+        "no episode has been played yet, because they fail (infrastructure): core is not defined; "
+        f"`dartrl events --for {TASK}` shows more",
+    )
+    evaluated(store, FIRST_SEED, 0.0, after=False)
+    assert notices(paths, board) == ()
+
+
+def test_without_an_evaluation_the_first_failure_is_that_of_a_rollout(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    lease = store.lease_rollout(store.open_group(TASK, 1, 1, 4, 0), "env-001", 9999.0)
+    store.release_rollout(lease.rollout_id, lease.fence, FaultKind.SYSTEM, "the browser\ndied", 3)
+
+    (notice,) = notices(paths, board)
+
+    assert notice.endswith("(system): the browser⏎died; `dartrl why env-001` shows more")
+
+
+def test_an_interrupted_episode_is_no_failure(paths: RunPaths, store: Store, board: Board) -> None:
+    asked = {"phase": "before", "version": 0, "seed": 1, "is_greedy": False, "kind": "interrupted"}
+    store.record_event(EVALUATION_FAILED, TASK, {**asked, "detail": "", "attempts": 0, "is_left_out": False})
+
     assert notices(paths, board) == ()
 
 
@@ -375,8 +410,13 @@ def test_the_report_says_which_episodes_have_no_result_and_why(store: Store) -> 
     sampled = final_report(store, MEASURED).sampled
 
     assert sampled.after == EvaluationResult(
-        {TASK: Score(1, 1)}, left_out={TASK: 2}, reasons={"evaluator": 1, "not played": 1}, played_again=1
+        {TASK: Score(1, 1)},
+        left_out={TASK: 2},
+        reasons={"evaluator": 1, "not played": 1},
+        played_again=1,
+        commonest_failure="made up",
     )
+    assert "1 not played, mostly: made up; mean with" in left_out_text(sampled)
     assert sampled.after.rate_if_failed == 1 / 3
     assert sampled.before == EvaluationResult(), "it was never begun"
 
