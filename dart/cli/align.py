@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes, exit_code_of
+from dart.cli.exit_codes import ExitCode, end, end_stopped, errors_as_exit_codes, exit_code_of
 from dart.cli.explore import EXPLORE_TASK, load_or_kept, of_site
 from dart.cli.options import CONFIGURATION, RUNS, NewRunDir, Overrides
 from dart.cli.output import print_fitted, say
@@ -135,10 +135,7 @@ def _align(config: "Config", folder: Path, *, resume: bool) -> None:
     except loop.StageFailed as failed:
         end(str(failed), exit_code_of(failed.cause))
     if result.report is None:
-        end(
-            f"ended by signal {result.stopped_by} in the stage {result.stage}; "
-            f"go on with `dartrl align --resume --run-dir {folder}`",
-            code_of_signal(result.stopped_by),
-        )
+        command = f"dartrl align --resume --run-dir {folder}"
+        end_stopped(result.stopped_by, command, during=f" in the stage {result.stage}")
     print_fitted(drawn(result.report))
     say(f"{folder}: report.json, align/ (the aligned policy), train/ (the run that trained it)")

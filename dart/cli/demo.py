@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode, end, end_stopped, errors_as_exit_codes
 from dart.cli.options import RUNS, NewRunDir, Overrides
 from dart.cli.output import say
 
@@ -80,8 +80,7 @@ def _demonstrate(config: "Config", *, opens_browser: bool) -> None:
     if result.failure:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is not None:
-        go_on = f"go on with `dartrl train --resume --run-dir {paths.root}`"
-        end(f"ended by signal {result.stopped_by}; {go_on}", code_of_signal(result.stopped_by))
+        end_stopped(result.stopped_by, f"dartrl train --resume --run-dir {paths.root}")
 
 
 def _introduction(config: "Config") -> str:

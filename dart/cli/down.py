@@ -67,7 +67,7 @@ def down(
     if not _is_released(root, found):
         raise SilentError(still_held(root, found.pid))
     say(f"the run in {root} has ended")
-    _say_what_is_left(root)
+    say_what_is_left(root)
 
 
 def _down_elsewhere(root: Path, wait_s: float, *, now: bool) -> None:
@@ -120,7 +120,7 @@ def _is_released(root: Path, found: "LockHolder") -> bool:
     return True
 
 
-def _say_what_is_left(root: Path) -> None:
+def say_what_is_left(root: Path) -> None:
     """Say what the next start of a run will find; nothing if its record cannot be read."""
     from dart.core.run_directory import RunPaths
     from dart.run.run_record import look_back

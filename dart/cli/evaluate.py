@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode, end, end_stopped, errors_as_exit_codes
 from dart.cli.options import CONFIGURATION, Overrides
 from dart.cli.output import Format, Output, print_data, say, say_left_out
 
@@ -99,8 +99,7 @@ def evaluate(
     else:
         _print(found)
     if found.stopped_by is not None:
-        go_on = f"; go on with dartrl eval --resume --run-dir {run_dir}" if run_dir else ""
-        end(f"ended by signal {found.stopped_by}{go_on}", code_of_signal(found.stopped_by))
+        end_stopped(found.stopped_by, f"dartrl eval --resume --run-dir {run_dir}" if run_dir else "")
 
 
 def _chosen(tasks: Sequence[str], episodes: int | None, overrides: Sequence[str]) -> list[str]:

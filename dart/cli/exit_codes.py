@@ -143,6 +143,22 @@ def end(message: str, code: ExitCode) -> NoReturn:
     raise typer.Exit(code)
 
 
+def end_stopped(number: int, command: str = "", *, during: str = "") -> NoReturn:
+    """End a command that a signal stopped before it was done. The message is no error: a person asked for it.
+
+    command   the command that goes on with what was stored; "" if nothing was
+    during    in which part of its work the command was stopped, such as " in the stage train"
+    """
+    remedy = f"nothing that was stored is lost. Go on with: {command}" if command else "nothing was kept"
+    typer.echo(printable(f"stopped by {signal_words(number)}{during}; {remedy}"), err=True)
+    raise typer.Exit(code_of_signal(number))
+
+
+def signal_words(number: int) -> str:
+    """Return the name of a signal, or for that of a key the key."""
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+
 def code_of_signal(number: int) -> ExitCode:
     """Return the exit code of a run that this signal ended before it was done."""
     return ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode, end, end_stopped, errors_as_exit_codes
 from dart.cli.options import CONFIGURATION, RUNS, NewRunDir, Overrides
 from dart.cli.output import say
 
@@ -179,7 +179,7 @@ def _explore(config: "Config", *, resume: bool) -> None:
             "and the prior was taken without it; a lower value may fit (`dartrl events` tells the reasons)"
         )
     if result.stopped_by:
-        end(f"ended by signal {result.stopped_by}; go on with --resume", code_of_signal(result.stopped_by))
+        end_stopped(result.stopped_by, f"dartrl explore --resume --run-dir {paths.root}")
 
 
 def _write_data(config: "Config", folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode, end, end_stopped, errors_as_exit_codes
 from dart.cli.options import CONFIGURATION, RUNS, NewRunDir, Overrides
 from dart.cli.output import say, say_left_out
 from dart.policy.vocabulary import Coordinates
@@ -84,7 +84,7 @@ def _train(config: "Config", *, resume: bool) -> None:
     if result.failure:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is not None:
-        end(f"ended by signal {result.stopped_by}; go on with --resume", code_of_signal(result.stopped_by))
+        end_stopped(result.stopped_by, f"dartrl train --resume --run-dir {paths.root}")
     if config.training.learner != "none" and (why := why_nothing_was_trained(result.snapshot)):
         say(why, err=True)
 

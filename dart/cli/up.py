@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,8 @@ import typer
 
 from dart.cli.daemon_log import log_of_daemon
 from dart.cli.detached import UP_WAIT_S, arguments_of_up, start_detached
-from dart.cli.exit_codes import ExitCode, code_of_signal, end, errors_as_exit_codes
+from dart.cli.down import say_what_is_left
+from dart.cli.exit_codes import ExitCode, end, end_stopped, errors_as_exit_codes, signal_words
 from dart.cli.options import CONFIGURATION, NewRunDir, Overrides
 from dart.cli.output import say, say_left_out
 from dart.cli.start_plan import show_plan
@@ -246,15 +248,21 @@ def _run_daemon(
         output_bytes=settings.telemetry.daemon_log_bytes,
     ) as daemon:
         result = app.train(settings, resume=paths.config.exists(), listener=daemon, reread=read, site=site)
-    _end(result)
+    _end(result, paths.root)
 
 
-def _end(result: "TrainResult") -> None:
-    """End the command with an exit code if the run failed, or ended by a signal before it was drained."""
+def _end(result: "TrainResult", root: Path) -> None:
+    """End the command with an exit code if the run failed, or ended by a signal before it was drained.
+
+    Of a run that was drained, say on a terminal what its next start continues from.
+    """
     if result.failure:
         end(result.failure, ExitCode.FAILED)
-    if result.stopped_by is not None and not result.is_drained:
-        end(
-            "the run ended before it was drained; continue it with `dartrl up`",
-            code_of_signal(result.stopped_by),
-        )
+    if result.stopped_by is None:
+        return
+    command = f"dartrl up --run-dir {root}"
+    if not result.is_drained:
+        end_stopped(result.stopped_by, command, during=" before it was drained")
+    if sys.stdout.isatty():  # elsewhere a program reads the log; and a terminal may have closed
+        say(f"stopped by {signal_words(result.stopped_by)}. Go on with: {command}")
+        say_what_is_left(root)

@@ -65,7 +65,7 @@ def test_a_loop_that_is_killed_and_interrupted_goes_on_to_its_report(tmp_path: P
     interrupted = aligning(run_dir, "--resume")
     code, output = stopped_when(interrupted, signal.SIGINT, measured.exists)
     assert code == 130, output
-    assert f"go on with `dartrl align --resume --run-dir {run_dir}`" in output
+    assert f"Go on with: dartrl align --resume --run-dir {run_dir}" in output
     finished_s = explored.stat().st_mtime
 
     other = shutil.copytree("configs/base-policy-pointer", tmp_path / "other")

@@ -132,7 +132,7 @@ def test_ctrl_c_drains_a_demo_and_says_how_it_goes_on(tmp_path: Path, demos: lis
     code, output = demo.ended()
 
     assert code == 130, output
-    assert "go on with `dartrl train --resume --run-dir runs/demo`" in output
+    assert "Go on with: dartrl train --resume --run-dir runs/demo" in output
     demo.assert_nothing_left()
     with StoreReader(tmp_path / "runs" / "demo" / "store.db") as record:
         assert record.conservation().holds
