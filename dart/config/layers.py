@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.config.bundled import configuration_file, no_such_file
-from dart.config.problems import Problem, Table, dotted
+from dart.config.problems import OVERRIDES, Problem, Table, dotted
 from dart.core.utf8 import is_utf8
 
 FILE_BYTES_MOST = 4 * 2**20
@@ -19,9 +19,6 @@ FILE_BYTES_MOST = 4 * 2**20
 
 DEPTH_MOST = 16
 """Deepest nesting of tables and lists; twice what any key needs."""
-
-OVERRIDES = "--set"
-"""Origin (`Layer.origin`) of values from the command line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import ast
 import copy
 import inspect
+import json
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from dart.core.suggestions import did_you_mean, near
 
 Table = dict[str, Any]
 
+OVERRIDES = "--set"
+"""Origin of values from the command line, as `Problem.origin` has it."""
 
 SHOWN_CHARACTERS = 120
 """Largest number of characters of a key or a value that a message quotes."""
@@ -118,7 +121,18 @@ def _explained(
     if detail["type"] == "extra_forbidden":
         return Problem(origin, key, f"is not a key{_hint(path, defaults) if has_hint else ''}")
     about = _about(describe(model, key), defaults.get(key))
-    return Problem(origin, key + position, f"{_rule(detail)}, got {_quoted(detail['input'])}{about}")
+    is_option = origin == OVERRIDES and detail["type"] == NO_LIST and not position
+    spelling = _as_option(key, detail["input"]) if is_option else ""
+    wrong = f"{_rule(detail)}, got {_quoted(detail['input'])}{spelling}{about}"
+    return Problem(origin, key + position, wrong)
+
+
+def _as_option(key: str, value: object) -> str:
+    """Say how `--set` takes a list. A shell removes quotes, so that a list of strings arrives as a string."""
+    items = f"[{_quoted(value)}]"
+    if isinstance(value, str):
+        items = json.dumps([item.strip(" '\"") for item in value.strip("[] ").split(",")])
+    return shortened(f"; write it as --set '{key}={items}', with the outer quotes")
 
 
 def _quoted(value: object) -> str:
@@ -204,13 +218,16 @@ def without_refused(data: Table, error: ValidationError, defaults: Table) -> Tab
     return cleaned
 
 
+NO_LIST = "tuple_type"
+"""pydantic's error type for a value that should be a list."""
+
 RULES: Mapping[str, str] = {
     "bool_type": "must be true or false",
     "float_type": "must be a number",
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
     "string_type": "must be a string",
-    "tuple_type": "must be a list",
+    NO_LIST: "must be a list",
     "path_type": "must be a path",
     "model_type": "must be a section (a TOML table)",
     "string_pattern_mismatch": "must match {pattern}",

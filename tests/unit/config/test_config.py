@@ -135,6 +135,28 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("miniwob/click-test", '["miniwob/click-test"]'),
+        ("[miniwob/click-test, miniwob/click-test-2]", '["miniwob/click-test", "miniwob/click-test-2"]'),
+        ("3", "[3]"),
+    ],
+)
+def test_a_list_that_lost_its_quotes_in_the_shell_is_shown_as_it_is_to_be_written(
+    given: str, meant: str
+) -> None:
+    (problem,) = problems_of(None, f"tasks.train={given}")
+
+    assert f"; write it as --set 'tasks.train={meant}', with the outer quotes (" in problem
+
+
+def test_a_file_with_a_value_in_place_of_a_list_is_not_shown_an_option(tmp_path: Path) -> None:
+    (problem,) = problems_of(written(tmp_path, "[tasks]\ntrain = 'miniwob/click-test'\n"))
+
+    assert "must be a list, got 'miniwob/click-test' (" in problem
+
+
+@pytest.mark.parametrize(
     ("override", "rule"),
     [
         ("evaluation.before=1", "must be true or false"),
