@@ -44,6 +44,8 @@ def file_layer(given: Path) -> tuple[Layer, list[Problem]]:
         problem = f"not valid TOML: {error}"
     except UnicodeDecodeError as error:
         problem = f"not UTF-8 text: byte {error.start} cannot be read"
+    except IsADirectoryError as error:
+        problem = _why_no_folder(given) or f"cannot be read: {error.strerror}"
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
     except RecursionError:
@@ -51,6 +53,16 @@ def file_layer(given: Path) -> tuple[Layer, list[Problem]]:
     except ValueError as error:  # of Python itself: a number of thousands of digits
         problem = f"cannot be read: {error}"
     return (Layer(origin, {}), [Problem(origin, "", problem)]) if problem else (Layer(origin, data), [])
+
+
+def _why_no_folder(given: Path) -> str:
+    """Say what to type if a folder is the directory of a run; "" if it is another folder."""
+    if not (given / "config.toml").is_file():
+        return ""
+    return (
+        f"is the directory of a run: to continue the run, give --run-dir {given} in its place (and --resume "
+        f"to `dartrl train`); the configuration of the run is {given / 'config.toml'}"
+    )
 
 
 TOO_DEEP = (

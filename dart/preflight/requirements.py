@@ -35,7 +35,7 @@ from dart.policy.adapter_files import base_of, why_no_policy
 from dart.policy.configuration import is_small_policy
 from dart.policy.prompt_spec import prompt_spec_of
 from dart.policy.vocabulary import POINTER_KEY
-from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, load_checkpoint
+from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, list_checkpoints, load_checkpoint
 
 TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "accelerate", "matplotlib")
 """Packages that dartrl's optional dependency group (extra) `train` installs."""
@@ -224,6 +224,9 @@ def missing_policy(config: Config) -> Iterator[str]:
         return
     if (base := base_of(folder)) is not None:
         yield why_no_policy(folder, base)
+        return
+    if versions := list_checkpoints(folder / "checkpoints"):
+        yield f"{folder} is the directory of a run and no checkpoint: name its newest version, {versions[-1]}"
         return
     if not (folder / "config.json").is_file():
         yield f"no policy checkpoint in {folder}: {remedy}"

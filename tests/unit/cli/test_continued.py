@@ -77,6 +77,20 @@ def test_many_other_values_are_counted_and_long_ones_cut(paths: RunPaths) -> Non
     assert "run.seed (before: 0), " in said
 
 
+@pytest.mark.parametrize("words", [("train",), ("up",), ("config", "show")], ids=" ".join)
+def test_the_directory_of_a_run_in_place_of_a_configuration_is_answered_with_what_to_type(
+    paths: RunPaths, words: tuple[str, ...]
+) -> None:
+    ended = CliRunner().invoke(app_of_dartrl, [*words, str(paths.root)])
+
+    assert ended.exit_code == 78
+    said = " ".join(ended.output.replace("error: ", "").split())
+    assert (
+        f"{paths.root}: is the directory of a run: to continue the run, give --run-dir {paths.root}" in said
+    )
+    assert f"the configuration of the run is {paths.config}" in said
+
+
 FINISHED = ("--set", "training.updates=1", "--set", "evaluation.after=false")
 """The recorded run has one update."""
 

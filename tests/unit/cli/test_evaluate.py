@@ -43,6 +43,17 @@ def test_a_damaged_checkpoint_is_named_again_as_the_argument(tmp_path: Path) -> 
     assert "config.json holds no JSON object; name another one as CHECKPOINT;" in ended.output
 
 
+def test_the_directory_of_a_run_is_answered_with_the_checkpoint_of_its_newest_version(tmp_path: Path) -> None:
+    for version in ("v000007", "v000012"):
+        (tmp_path / "checkpoints" / version).mkdir(parents=True)
+
+    ended = CliRunner().invoke(app, ["eval", str(tmp_path)])
+
+    assert ended.exit_code == 69
+    newest = tmp_path / "checkpoints" / "v000012"
+    assert f"is the directory of a run and no checkpoint: name its newest version, {newest}" in ended.output
+
+
 def a_training_run(root: Path) -> RunPaths:
     paths = RunPaths(root)
     root.mkdir()
