@@ -36,6 +36,9 @@ LINE_EVERY_S = 10.0
 ROWS_MAX = 24
 """How many actors the live view lists at most. Unwell actors come first; the rest is only counted."""
 
+NAMES_MAX = 3
+"""How many starting actors the first line of `dartrl status` names at most."""
+
 
 @contextmanager
 def open_view(
@@ -118,7 +121,7 @@ def status(snapshot: RunSnapshot, *, pid: int | None, is_wide: bool = False) -> 
 
     is_wide   whether every actor is listed and no text is shortened, if there is the width for it
     """
-    state = snapshot.health if snapshot.is_healthy else "DEGRADED"
+    state = snapshot.health if snapshot.is_healthy else _not_healthy(snapshot)
     if pid is None:
         state = "DONE" if snapshot.phase is RunPhase.DONE else "NOT RUNNING"
     if snapshot.main_is == UNREACHABLE:
@@ -128,6 +131,25 @@ def status(snapshot: RunSnapshot, *, pid: int | None, is_wide: bool = False) -> 
     where = Text.assemble((f"{snapshot.run_dir}  ", "bold"), state, f"  pid {pid}" if pid else "")
     # Of a run that has ended, engines that do not run are no news.
     return Group(where, screen(snapshot if pid else replace(snapshot, engines=()), is_wide=is_wide))
+
+
+def _not_healthy(snapshot: RunSnapshot) -> str:
+    """Return the word for a run that is not healthy: STARTING if it only waits for actors' first starts."""
+    unwell = [one for one in snapshot.actors if not (one.is_well or _is_root_of_start(one))]
+    if snapshot.notices or not snapshot.conservation.holds or not all(map(_starts_first, unwell)):
+        return "DEGRADED"
+    more = f" and {len(unwell) - NAMES_MAX} more" if len(unwell) > NAMES_MAX else ""
+    return f"STARTING: {', '.join(one.name for one in unwell[:NAMES_MAX]) or 'the root supervisor'}{more}"
+
+
+def _is_root_of_start(actor: ActorRow) -> bool:
+    """Whether an actor is the root and only not ready, as it is until all of its children have started."""
+    return not actor.parent and replace(actor, ready=True).is_well
+
+
+def _starts_first(actor: ActorRow) -> bool:
+    """Whether an actor starts for the first time, or waits in `backoff` for the start of those before it."""
+    return actor.state in ("starting", "backoff") and not actor.restarts and not actor.last_reason
 
 
 def screen(snapshot: RunSnapshot, *, is_wide: bool = False) -> RenderableType:

@@ -307,6 +307,27 @@ def test_status_says_where_and_how_the_run_is() -> None:
     assert "runs/x  DONE" in printed(live.status(finished, pid=None))
 
 
+def test_actors_that_start_for_the_first_time_make_a_run_starting_and_not_degraded() -> None:
+    first = [
+        actor("trainer", "root", state="starting", ready=False),
+        actor("env-000", "root", state="backoff", ready=False),
+    ]
+    root = actor("root", "", ready=False)
+    starting = replace(SNAPSHOT, actors=(root, *ACTORS[:4], *first))
+
+    assert "runs/x  STARTING: trainer, env-000  pid 7" in printed(live.status(starting, pid=7))
+    many = replace(starting, actors=(*first, *first, *first))
+    assert "STARTING: trainer, env-000, trainer and 3 more" in printed(live.status(many, pid=7))
+    assert "STARTING: the root supervisor" in printed(live.status(replace(SNAPSHOT, actors=()), pid=7))
+    for unwell in (
+        replace(starting, actors=(*starting.actors, actor("env-001", "root", state="starting", restarts=1))),
+        replace(starting, actors=(*starting.actors, actor("env-001", state="backoff", last_reason="killed"))),
+        replace(starting, actors=(replace(root, beat_age_s=60.0), *starting.actors[1:])),
+        replace(starting, notices=(STARVED,)),
+    ):
+        assert "runs/x  DEGRADED  pid 7" in printed(live.status(unwell, pid=7))
+
+
 def test_in_the_wide_form_of_status_nothing_is_shortened(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
