@@ -13,7 +13,7 @@ from typing import Any
 from actors.errors import SystemStartFailed
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
-from dart.core.errors import DiskError, RunDirectoryError, TemporaryError, UnavailableError
+from dart.core.errors import DartError, DiskError, RunDirectoryError, TemporaryError, UnavailableError
 from dart.core.run_directory import RunPaths, claimed, keep_config
 from dart.curation.run_phases import RunPlan
 from dart.inspect.evaluation_scores import final_report
@@ -97,6 +97,7 @@ def train(
             config_toml=config.to_toml(),
             make_record=partial(refuse_without_record if resume else begin_record, config),
         ) as directory,
+        deletion_as_error(RunPaths(config.run.dir)),
         start_failures(remedy),
         ExitStack() as until_concluded,
     ):
@@ -249,6 +250,20 @@ def start_failures(remedy: str) -> Iterator[None]:
         yield
     except SystemStartFailed as error:
         raise TemporaryError(f"{error}; {remedy}") from error
+
+
+@contextlib.contextmanager
+def deletion_as_error(paths: RunPaths) -> Iterator[None]:
+    """Turn an error that the block raises after the run directory was deleted into RunDirectoryError."""
+    try:
+        yield
+    except (OSError, DartError) as error:
+        if paths.lock.exists():
+            raise
+        raise RunDirectoryError(
+            f"the run directory {paths.root} was deleted or moved while the run used it, and the run has "
+            "ended; begin a new run, or continue this one where it was moved to, with --run-dir"
+        ) from error
 
 
 def refuse_hung_root(beat_age_s: float, remedy: str) -> None:

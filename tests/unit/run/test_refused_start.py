@@ -1,5 +1,6 @@
 """A run whose actors cannot be started ends with the reason and what to do."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from actors.errors import SystemStartFailed
 from dart.config.config import Config, load_config
-from dart.core.errors import TemporaryError
+from dart.core.errors import RunDirectoryError, TemporaryError
 from dart.run import app, exploration
 
 SIMULATED = (
@@ -37,3 +38,17 @@ def test_actors_that_cannot_be_started_are_a_temporary_error(
 
     with pytest.raises(TemporaryError, match=r"overloaded, so try again; .* continue with --resume"):
         start(config)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("session.new"), TemporaryError("the store died")])
+def test_a_run_whose_directory_was_deleted_says_so_whatever_fails_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def delete(*_: Any, **__: Any) -> Any:
+        shutil.rmtree(tmp_path / "run")
+        raise error
+
+    monkeypatch.setattr(app, "ActorSystem", delete)
+
+    with pytest.raises(RunDirectoryError, match=r"run was deleted or moved while the run used it"):
+        app.train(load_config(None, [*SIMULATED, f'run.dir="{tmp_path / "run"}"']))
