@@ -61,7 +61,7 @@ def web(
         token, is_new = token_of(token_file.expanduser())
         say(f"the token is in {token_file}" + (", created now" if is_new else ""), err=True)
     access = access_for(host, token, [*(allow_host or []), *own_names(host)])
-    listener = listen(host, port)
+    listener = listen(host, port, "--port 0")
     place = address(host, listener.getsockname()[1])
     say(f"{place} shows the run in {paths.title}; Ctrl-C ends the page, not the run")
     with followed(paths.root):
@@ -128,7 +128,7 @@ def _serve_metrics(paths: "RunPaths", host: str, port: int, allow_hosts: list[st
     from dart.web.scrape_pages import scrape_app
     from dart.web.server import address, listen, own_names, serve
 
-    listener = listen(host, port)
+    listener = listen(host, port, "--listen HOST:0")
     url = address(host, listener.getsockname()[1])
     say(f"serving /metrics, /livez and /readyz of {paths.title} on {url}", err=True)
     with followed(paths.root):

@@ -47,7 +47,7 @@ def _listening(web: WebSettings, paths: RunPaths) -> socket:
     """Open the listening socket. If this fails, as on a used port, write it into the status and try again."""
     while True:
         try:
-            listener = listen(web.host, web.port)
+            listener = listen(web.host, web.port, "--set web.port=0")
         except UnavailableError as error:
             text = f"{error}; the web page tries again every {RETRY_S:g} s"
             write_sidecar(paths, Sidecar(name=WEB, is_well=False, text=text))

@@ -211,7 +211,7 @@ def _listening(paths: RunPaths, config: Config, announcement: Announcement) -> s
         try:
             # If `own_host` failed after `listen`, the open socket would keep the port of the next try.
             announced = database_at(announcement.record).own_host() if host in UNREACHABLE else host
-            listener = listen(host or announced, config.inspection.port)
+            listener = listen(host or announced, config.inspection.port, "--set inspection.port=0")
         except (UnavailableError, StoreUnavailable) as error:
             text = f"{error}; other machines cannot inspect the run; the next try is in {RETRY_S:g} s"
             write_sidecar(paths, Sidecar(name=INSPECTION, is_well=False, text=text))

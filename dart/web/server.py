@@ -121,17 +121,23 @@ def serve(app: ASGIApp, listener: socket.socket, beat: Callable[[], None] | None
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket; port 0 takes a free port. Raises UnavailableError if this fails."""
+def listen(host: str, port: int, setting: str) -> socket.socket:
+    """Open a listening socket; port 0 takes a free port. Raises UnavailableError if this fails.
+
+    setting   the words of the command line that take a free port, such as `--port 0`
+    """
     try:
         (family, *_, place), *_ = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         return socket.create_server(place[:2], family=family, backlog=CONNECTIONS_MOST)
     except OSError as error:
+        # `create_server` adds the address to texts of the system, whose numbers are above 0.
+        number = error.errno or 0
+        why = os.strerror(number) if number > 0 else error.strerror or error
         raise UnavailableError(
-            f"cannot listen at {address(host, port)}: {error.strerror or error}; "
-            "choose another port (0 takes a free one) or host"
+            f"cannot listen at {address(host, port)}: {why}; choose another port or host ({setting} takes a "
+            "free port)"
         ) from error
 
 

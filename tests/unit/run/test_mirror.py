@@ -57,7 +57,7 @@ class ControlMachine:
         (root / "processes.json").write_text(json.dumps({"launcher": [os.getpid(), 0]}))
         began_s = self.paths.lock.stat().st_mtime - 90.0
         os.utime(self.paths.lock, (began_s, began_s))
-        self.listener = listen("127.0.0.1", 0)
+        self.listener = listen("127.0.0.1", 0, "")
         self.row: ControlNode | None = ControlNode(
             address=f"127.0.0.1:{self.listener.getsockname()[1]}",
             token=TOKEN,

@@ -101,8 +101,14 @@ def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_says_what_to_do() -> None:
-    with listen("127.0.0.1", 0) as taken, pytest.raises(UnavailableError, match="choose another port"):
-        listen("127.0.0.1", taken.getsockname()[1])
+    said = r": Address already in use; choose another port or host \(--port 0 takes a free port\)$"
+    with listen("127.0.0.1", 0, "") as taken, pytest.raises(UnavailableError, match=said):
+        listen("127.0.0.1", taken.getsockname()[1], "--port 0")
+
+
+def test_a_host_that_is_none_of_this_machine_is_named_with_the_reason() -> None:
+    with pytest.raises(UnavailableError, match=r"http://203\.0\.113\.1:0/: .*address"):
+        listen("203.0.113.1", 0, "--port 0")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +133,7 @@ def test_a_server_gives_signs_of_life_after_the_clock_was_set_back(monkeypatch: 
         beats += 1
         monkeypatch.setattr(time, "time", clock)
 
-    with listen("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", 0, "") as listener:
         serve(Starlette(), listener, beat)
 
     assert beats >= 2
