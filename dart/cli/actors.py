@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from actors.board import LIVING
 from dart.cli.exit_codes import ExitCode, end
 from dart.cli.options import (
     ActorName,
@@ -48,7 +49,7 @@ COLUMNS: "tuple[Column[ActorRow], ...]" = (
     STATE,
     RESTARTS,
     AGE,
-    Column("pid", lambda row: row.pid or None, is_number=True, is_wide=True),
+    Column("pid", lambda row: row.pid if row.state in LIVING else None, is_number=True, is_wide=True),
     Column("incarnation", lambda row: row.incarnation, is_number=True, is_wide=True),
     MEMORY,
     Column("cpu s", lambda row: f"{row.cpu_s:.1f}", is_number=True, is_wide=True),

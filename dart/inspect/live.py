@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from actors.board import WAITING
+from actors.board import LIVING
 from dart.core.records import RunPhase
 from dart.inspect import success_windows
 from dart.inspect.actor_table import in_tree_order
@@ -343,7 +343,7 @@ def _tree_line(actor: ActorRow) -> Text:
 def _vitals(actor: ActorRow) -> Iterator[str]:
     if actor.retry_in_s is not None:
         yield f"again in {actor.retry_in_s:.0f} s"
-    elif actor.pid and actor.state not in WAITING:
+    elif actor.pid and actor.state in LIVING:  # of an ended process, another one may have the pid now
         yield f"pid {actor.pid}"
     if actor.age_s is not None:
         yield f"for {age(actor.age_s)}"

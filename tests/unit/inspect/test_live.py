@@ -288,6 +288,13 @@ def test_an_actor_that_an_outage_holds_back_shows_neither_a_next_start_nor_its_e
     assert text == "env-001  backoff  restarts 1 in 60 s, 3 in all  last: killed by SIGKILL"
 
 
+def test_the_pid_of_a_process_that_has_ended_is_not_shown() -> None:
+    ended = actor("trainer", state="stopped", pid=22180)
+
+    assert live.vitals(ended)[0] == "trainer  stopped"
+    assert "pid 22180" in live.vitals(replace(ended, state="stopping"))[0]
+
+
 def test_an_actor_whose_supervisor_is_gone_is_still_in_the_tree() -> None:
     assert "orphan" in printed(live.tree([actor("orphan", "gone")]))
 
