@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib.util import find_spec
@@ -90,11 +91,14 @@ def missing_trackers(config: Config) -> Iterator[str]:
 def missing_browser(config: Config, forwarded: Collection[str] = ()) -> Iterator[str]:
     """Yield a message for each missing thing that the configured kind of environment needs.
 
-    Depending on the kind, this is a browser and its pages, the programs of desktops, data sets, or what the
-    provider of OSWorld's machines needs.
+    Depending on the kind, this is a module of your own, a browser and its pages, the programs of desktops,
+    data sets, or what the provider of OSWorld's machines needs.
 
     forwarded   names of environment variables that the environments get unless this process has its own value
     """
+    if absent := _absent_module(config.environments.kind):
+        yield absent
+        return
     if config.environments.kind == "grounding":
         yield from data_problems(config)
         return
@@ -117,6 +121,24 @@ def missing_browser(config: Config, forwarded: Collection[str] = ()) -> Iterator
             yield from page_problems(config)
         except PagesMissing as error:
             yield str(error)
+
+
+def _absent_module(kind: str) -> str:
+    """Say that the module that makes the environments of a kind does not exist; "" if it does.
+
+    The module is not imported, because it may need a heavy library; only the packages around it are.
+    """
+    module = KINDS[kind].make.partition(":")[0]
+    try:
+        is_there = find_spec(module) is not None
+    except ModuleNotFoundError:  # a package around it does not exist
+        is_there = False
+    if is_there:
+        return ""
+    return (
+        f"there is no Python module {module}, which makes the environments of the kind {kind!r}: correct its "
+        f"name in dart/config/environment_kinds.py, or install it where {sys.executable} finds it"
+    )
 
 
 def browser_version(executable: str) -> str:
