@@ -375,6 +375,7 @@ LOOKING = {
     "events": Case((*RUN, "-n", "30", "-o", "jsonl"), events, is_quick=True),
     "why": Case(("env-000", *RUN), says="env-000 is", is_quick=True),
     "metrics": Case(RUN, metrics, is_quick=True),
+    "tasks available": Case(("smoke", "-o", "json"), says="miniwob/click-test-2", is_quick=True),
     "tasks list": Case((*RUN, "-o", "json"), tasks_list, is_quick=True),
     "tasks show": Case(("{task}", *RUN), says="next group", is_quick=True),
     "trajectories list": Case((*RUN, "-o", "jsonl"), trajectories_list, is_quick=True),

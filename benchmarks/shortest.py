@@ -1,7 +1,7 @@
 """Every benchmark in its shortest form, two at a time: does each still start, measure and print?
 
     python -m benchmarks.shortest                      # all that this machine has the parts for
-    python -m benchmarks.shortest --only mail soak     # these
+    python -m benchmarks.shortest --only fuzz soak     # these
     python -m benchmarks.shortest --jobs 1             # one after the other
 
 A benchmark fails when it ends with another code than 0, prints no figure, or is not done after its deadline.

@@ -47,7 +47,8 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 69, "something needed is missing, such as a browser, a package or a usable checkpoint"
     CANNOT_CREATE = (
         73,
-        "the run directory cannot be created, exists already, or is taken by another run",
+        "the run directory cannot be created, exists already, is taken by another run, or was deleted or "
+        "moved while the run used it",
     )
     IO_ERROR = 74, "reading or writing failed, such as a full disk; what was stored before is kept"
     TEMPORARY = (

@@ -54,11 +54,14 @@ def available(
     * `dartrl tasks available --set environments.miniwob.pages=my-pages -o json | jq -r '.[].task_id'`
     """
     from dart.config.config import known_tasks, resolve
+    from dart.config.environment_kinds import KINDS
 
     found, _ = resolve(config, overrides or [], is_kept=True)
     chosen, kind = set(found.tasks.train), found.environments.kind
     tasks = [AvailableTask(task_id=one, is_chosen=one in chosen) for one in known_tasks(found)]
-    empty = f"no tasks of kind {kind!r} can be listed here; `dartrl setup` says what is missing"
+    key = KINDS[kind].tasks_key
+    remedy = f": look at {key} and at `dartrl setup{f' {config}' if config else ''}`" if key else ""
+    empty = f"no tasks of kind {kind!r} can be listed here{remedy}"
     print_list(tasks, AVAILABLE, output, empty=empty)
 
 

@@ -248,19 +248,21 @@ def _run_daemon(
         output_bytes=settings.telemetry.daemon_log_bytes,
     ) as daemon:
         result = app.train(settings, resume=paths.config.exists(), listener=daemon, reread=read, site=site)
-    _end(result, paths.root)
+    again = f"dartrl up --run-dir {paths.root}" if site is None else "the same command"
+    _end(result, paths.root, again)
 
 
-def _end(result: "TrainResult", root: Path) -> None:
+def _end(result: "TrainResult", root: Path, command: str) -> None:
     """End the command with an exit code if the run failed, or ended by a signal before it was drained.
 
     Of a run that was drained, say on a terminal what its next start continues from.
+
+    command   what starts the run again
     """
     if result.failure:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is None:
         return
-    command = f"dartrl up --run-dir {root}"
     if not result.is_drained:
         end_stopped(result.stopped_by, command, during=" before it was drained")
     if sys.stdout.isatty():  # elsewhere a program reads the log; and a terminal may have closed

@@ -9,6 +9,8 @@ frozen models or plain data. No heavy library is imported here, so that commands
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -47,7 +49,7 @@ from dart.core.types import ACTORS_MOST
 
 UNKNOWN_TASKS_SHOWN = 5
 
-PATHS_AS_TEXT = ("environments.executable", "context.prompt", "grounding.base")
+PATHS_AS_TEXT = ("environments.executable", "environments.miniwob.pages", "context.prompt", "grounding.base")
 """Keys whose text is a path. It may be empty, which a path may not."""
 
 REVERT_FIELDS = ("address", "host", "port", "snapshot")
@@ -144,6 +146,7 @@ def resolve(
         refused = refused_keys(error)
         # Check the rest of the file too: a refused value counts as not given.
         config = Config.model_validate(without_refused(data, error, defaults))
+    config = _with_pages_found(config, path)  # the pages are tasks, which the check below needs
     problems += [
         Problem(given_by(keys, origins), keys[0], text)
         for keys, text in (() if is_kept else contradictions(config))
@@ -195,11 +198,12 @@ def kept_config(path: Path) -> Config:
 
 
 def _places_of(config: Config) -> tuple[tuple[str, Path | str], ...]:
-    """Return what `_with_files_found` replaces, by key."""
+    """Return what `_with_files_found` and `_with_pages_found` replace, by key."""
     return (
         ("training.policy", config.training.policy),
         ("grounding.base", config.grounding.base),
         ("context.prompt", config.context.prompt),
+        ("environments.miniwob.pages", config.environments.miniwob.pages),
     )
 
 
@@ -210,8 +214,7 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
     bundled configurations' folder. If it exists in neither, it is relative to the working directory. The
     address of a policy on the Hugging Face hub becomes the folder into which it is fetched.
     """
-    beside = [configuration_file(path).resolve().parent] if path else []
-    places = [*beside, bundled_folder().parent]
+    places = _places_of_files(path)
     given_policy = config.training.policy
     on_hub = hub_policy(given_policy)
     policy = on_hub.folder if on_hub else _found(given_policy, places) or given_policy.absolute()
@@ -220,6 +223,23 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
     context = config.context.model_copy(update={"prompt": prompt})
     grounding = config.grounding.model_copy(update={"base": base})
     return config.model_copy(update={"training": training, "context": context, "grounding": grounding})
+
+
+def _with_pages_found(config: Config, path: Path | None) -> Config:
+    """Replace the folder of own pages by its whole path, if it exists in one of the places where
+    `_with_files_found` looks. A run keeps it, and may be continued from another folder."""
+    given = config.environments.miniwob.pages
+    pages = _text_found(given, [*_places_of_files(path), Path.cwd()])
+    miniwob = config.environments.miniwob.model_copy(update={"pages": pages})
+    environments = config.environments.model_copy(update={"miniwob": miniwob})
+    return config.model_copy(update={"environments": environments})
+
+
+def _places_of_files(path: Path | None) -> list[Path]:
+    """Return the folders in which a relative path is looked up: that of the configuration file, then the one
+    that contains the bundled configurations' folder."""
+    beside = [configuration_file(path).resolve().parent] if path else []
+    return [*beside, bundled_folder().parent]
 
 
 def for_another_machine(config: Config) -> dict[str, Any]:
@@ -231,8 +251,8 @@ def for_another_machine(config: Config) -> dict[str, Any]:
     plain, bundled = config.model_dump(mode="json"), bundled_folder()
     for key, place in _places_of(config):
         if Path(place).is_relative_to(bundled):
-            section, name = key.split(".")
-            plain[section][name] = str(Path(place).relative_to(bundled.parent))
+            *sections, name = key.split(".")
+            reduce(getitem, sections, plain)[name] = str(Path(place).relative_to(bundled.parent))
     if (on_hub := fetched_from(config.training.policy)) is not None:
         plain["training"]["policy"] = str(on_hub)
     return plain

@@ -123,7 +123,8 @@ def status(snapshot: RunSnapshot, *, pid: int | None, is_wide: bool = False) -> 
     """
     state = snapshot.health if snapshot.is_healthy else _not_healthy(snapshot)
     if pid is None:
-        state = "DONE" if snapshot.phase is RunPhase.DONE else "NOT RUNNING"
+        is_done = snapshot.phase is RunPhase.DONE and snapshot.conservation.holds and not snapshot.notices
+        state = "DONE" if is_done else "NOT RUNNING"
     if snapshot.main_is == UNREACHABLE:
         state = "CANNOT TELL: its control node does not answer"
     elif snapshot.main_is:

@@ -66,10 +66,14 @@ def _first_failure(store: RunBrowser) -> Iterator[str]:
         (f"`dartrl events --for {one.subject}`", one.data["kind"], one.data["detail"])
         for one in store.find_events(kinds=(EVALUATION_FAILED,), limit=FAILURES_READ)
         if one.data["attempts"]  # else it was interrupted
-    ] or [(f"`dartrl why {one.environment}`", one.fault_kind, one.detail) for one in reversed(attempts)]
+    ] or [
+        (f"`dartrl trajectories show {one.rollout_id}`", one.fault_kind, one.detail)
+        for one in reversed(attempts)
+    ]
     for command, kind, detail in failed[:1]:
         reason = shortened(one_line(str(detail)), REASON_CHARACTERS)
-        yield f"no episode has been played yet, because they fail ({kind}): {reason}; {command} shows more"
+        first = f"the first failure ({kind}): {reason}"
+        yield f"no episode has ended with a reward yet; {first}; {command} shows more"
 
 
 def _restored_checkpoint(paths: RunPaths, store: StoreReader) -> Iterator[str]:

@@ -12,6 +12,7 @@ from dart.inspect.evaluation_scores import still_missing
 from dart.inspect.time_budget import MINUTE_S, training_left_s, used_s
 from dart.run.app import final_reserve_s
 from dart.store.errors import StoreError
+from dart.store.integrity import damage_of
 from dart.store.reader import StoreReader
 
 
@@ -19,7 +20,7 @@ def why_finished(config: Config, paths: RunPaths) -> str:
     """Say which limits a run has reached that is finished and has its report, and how to go on.
 
     Returns "" for a run with work left. It does so too if its record cannot be read, because the start that
-    follows says why.
+    follows says why, and if its newest checkpoint is damaged.
 
     config   the configuration with which the run would be continued
     """
@@ -27,6 +28,8 @@ def why_finished(config: Config, paths: RunPaths) -> str:
         newest = store.latest_version()
         if newest is None or _reported_version(paths) != newest.version:
             return ""
+        if damage_of(newest.version, paths):
+            return ""  # the start continues from the newest whole checkpoint
         actions, used = store.totals().steps, used_s(paths)
         left_s = training_left_s(config, used, final_reserve_s(config))
         plan = RunPlan(config=config, training_ends_s=left_s)

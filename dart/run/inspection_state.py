@@ -19,6 +19,9 @@ from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, FileState, Machine
 QUICKLY = 1
 """Level of zlib compression of the board. The lowest is enough, because most bytes of its rows are 0."""
 
+MOST_OFFSET = 2**62
+"""No file is so long; the operating system takes offsets below 2**63."""
+
 
 def machine_state(paths: RunPaths, about: Collection[str] = ()) -> MachineState:
     """Read what other machines need to show a run.
@@ -77,10 +80,11 @@ def read_part(paths: RunPaths, file: FileState, offset: int) -> bytes:
 
     The bytes are empty at the end of the file, if the file is gone, and if another file took its name.
 
-    raises   UsageError for another folder than FOLDERS, a name with a path in it, or a negative offset
+    raises   UsageError for another folder than FOLDERS, a name with a path in it, or an offset that no
+             file has
     """
     is_name = file.name and "/" not in file.name and "\0" not in file.name and not file.name.startswith(".")
-    if file.folder not in FOLDERS or not is_name or offset < 0:
+    if file.folder not in FOLDERS or not is_name or not 0 <= offset < MOST_OFFSET:
         raise UsageError(f"there is no file {file.name!r} in {file.folder!r}; folders: {', '.join(FOLDERS)}")
     try:
         fd = os.open(paths.root / file.folder / file.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

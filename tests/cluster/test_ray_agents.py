@@ -122,7 +122,6 @@ def test_nothing_is_heard_of_a_host_that_ray_reports_gone_though_it_still_sends(
     import ray
 
     log = tmp_path / "a" / "logs" / "agent.jsonl"
-    log.parent.mkdir(parents=True)
     bridge, given_up, other = Bridge(agents["a"]), Bridge(agents["b"]), Bridge(agents["c"])
     ray.get(agents["a"].handle.gone.remote("b"))
     assert bridge.receive() == ("b", b"")

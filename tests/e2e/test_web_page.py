@@ -149,7 +149,10 @@ async def test_a_chart_without_figures_says_nothing_at_the_pointer(
 ) -> None:
     session, told = page
     await opened(session, address)
-    await session.evaluate("document.querySelector('.chart').removeAttribute('data-readout')")
+    await session.evaluate(  # without the stream, which would bring the figures again
+        "dispatchEvent(new Event('pagehide'));"
+        "document.querySelector('.chart').removeAttribute('data-readout')"
+    )
 
     await point_at_a_chart(session)
 

@@ -16,10 +16,10 @@ from dart.environments.miniwob.pages import miniwob_html_dir, task_ids
 NEEDED: Mapping[str, str] = {
     r"core/core\.js": 'does not load core.js: add <script src="../core/core.js"></script> to its head',
     r"\bgenProblem\b": "has no genProblem: define this function; it draws the problem of an episode",
-    r"\bcore\.startEpisode\b": "never calls core.startEpisode: call it in window.onload",
-    r"\bcore\.endEpisode\b": "never calls core.endEpisode, so no episode ends: call core.endEpisode(1) when "
+    r"\bstartEpisode\b": "never calls core.startEpisode: call it in window.onload",
+    r"\bendEpisode\b": "never calls core.endEpisode, so no episode ends: call core.endEpisode(1) when "
     "the task is done, and core.endEpisode(-1) when it has failed",
-    r"""\bid=["']?query\b""": 'has no element for the instruction: add <div id="query"></div>',
+    r"""\bid\s*=\s*["']?query\b""": 'has no element for the instruction: add <div id="query"></div>',
 }
 """What the text of a page must contain, as regular expressions, with what is wrong with a page without it."""
 
@@ -41,10 +41,11 @@ def own_pages(config: Config) -> dict[str, Path]:
     Raises ConfigurationError if there is no such folder, if it has no page, or if a page has the name of an
     installed one. Raises PagesMissing.
     """
-    folder = Path(config.environments.miniwob.pages).expanduser()
+    folder = Path(config.environments.miniwob.pages)
     if not config.environments.miniwob.pages:
         return {}
-    found = {f"miniwob/{page.stem}": page for page in sorted(folder.glob("*.html"))}
+    pages = (page for page in sorted(folder.glob("*.html")) if not page.name.startswith("."))
+    found = {f"miniwob/{page.stem}": page for page in pages}
     if not found:
         raise ConfigurationError(f"there is no page in {folder}: name a folder with files NAME.html")
     if taken := sorted(found.keys() & set(task_ids())):
@@ -88,6 +89,6 @@ def _text_of(page: Path) -> str:
     """Return the text of a page and of the scripts that it loads, but for those of MiniWoB++'s core."""
     text = page.read_text(encoding="utf-8", errors="replace")
     loaded = [source for source in _SCRIPT.findall(text) if not source.startswith("../core/")]
-    places = [folder / source for source in loaded for folder in (page.parent, miniwob_html_dir())]
+    places = [page.parent / source for source in loaded]
     scripts = (one.read_text(encoding="utf-8", errors="replace") for one in places if one.is_file())
     return "\n".join((text, *scripts))

@@ -12,6 +12,7 @@ from dart.core.errors import TemporaryError
 from dart.core.run_directory import RunPaths
 from dart.preflight import requirements
 from dart.run import app
+from dart.store.checkpoints import CheckpointState, checkpoint_name, write_checkpoint
 from tests.recorded_run import TASKS, record_run
 
 STARTED = "the run was started"
@@ -26,7 +27,13 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
 
     monkeypatch.setattr(requirements, "require_installation", lambda *_: None)
     monkeypatch.setattr(app, "train", train)
-    return record_run(tmp_path / "run")
+    paths = record_run(tmp_path / "run")
+    write_checkpoint(paths.checkpoints, CheckpointState(version=1, learner={}), _write_weights)
+    return paths
+
+
+def _write_weights(folder: Path) -> None:
+    (folder / "weights").write_bytes(b"whole")
 
 
 def said_by(paths: RunPaths, *words: str) -> str:
@@ -142,3 +149,11 @@ def test_a_finished_run_whose_record_is_lost_is_left_to_the_start_that_says_so(p
     paths.store.unlink()
 
     assert STARTED in said_by(paths, "train", "--resume", *FINISHED)
+
+
+@pytest.mark.usefixtures("hangup")
+def test_a_finished_run_is_started_if_its_newest_checkpoint_is_damaged(paths: RunPaths) -> None:
+    report_of(paths)
+    (paths.checkpoints / checkpoint_name(1) / "weights").write_bytes(b"other")
+
+    assert STARTED in said_by(paths, "up", *FINISHED)

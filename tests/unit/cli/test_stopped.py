@@ -53,8 +53,8 @@ def test_a_drained_daemon_says_on_a_terminal_what_the_next_start_continues_from(
     result: Any = SimpleNamespace(failure="", stopped_by=signal.SIGINT, is_drained=True)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
 
-    up._end(result, root)
+    up._end(result, root, "the same command")
 
     said = capsys.readouterr().out
-    assert (f"stopped by Ctrl-C. Go on with: dartrl up --run-dir {root}" in said) is is_terminal
+    assert ("stopped by Ctrl-C. Go on with: the same command" in said) is is_terminal
     assert ("continues from version 1" in said) is is_terminal

@@ -312,6 +312,8 @@ def test_status_says_where_and_how_the_run_is() -> None:
     assert "rollout-1 is updating" not in ended
     finished = replace(well, phase=RunPhase.DONE)
     assert "runs/x  DONE" in printed(live.status(finished, pid=None))
+    nothing_played = replace(finished, notices=("no episode has ended with a reward yet",))
+    assert "runs/x  NOT RUNNING" in printed(live.status(nothing_played, pid=None))
 
 
 def test_actors_that_start_for_the_first_time_make_a_run_starting_and_not_degraded() -> None:

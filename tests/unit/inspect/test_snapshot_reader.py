@@ -205,7 +205,7 @@ def test_the_first_failure_is_shown_with_its_message_until_an_episode_is_played(
         store.record_event(EVALUATION_FAILED, TASK, told)
 
     assert notices(paths, board) == (
-        "no episode has been played yet, because they fail (infrastructure): core is not defined; "
+        "no episode has ended with a reward yet; the first failure (infrastructure): core is not defined; "
         f"`dartrl events --for {TASK}` shows more",
     )
     evaluated(store, FIRST_SEED, 0.0, after=False)
@@ -220,7 +220,7 @@ def test_without_an_evaluation_the_first_failure_is_that_of_a_rollout(
 
     (notice,) = notices(paths, board)
 
-    assert notice.endswith("(system): the browser⏎died; `dartrl why env-001` shows more")
+    assert notice.endswith("(system): the browser⏎died; `dartrl trajectories show 1` shows more")
 
 
 def test_an_interrupted_episode_is_no_failure(paths: RunPaths, store: Store, board: Board) -> None:

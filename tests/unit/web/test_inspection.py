@@ -70,6 +70,7 @@ def test_the_state_is_that_of_the_run(client: TestClient, recorded: RunPaths) ->
         *("", "folder=logs&name=../key&inode=1&offset=0", "folder=logs&name=a&inode=x&offset=0"),
         *("folder=logs&name=a&inode=1&offset=-1", "folder=.&name=key&inode=1&offset=0"),
         f"folder=logs&name=a&inode=1&offset={'1' * 4301}",
+        f"folder=logs&name=a&inode=1&offset={'9' * 20}",
     ],
 )
 def test_a_file_that_is_not_offered_is_refused(client: TestClient, query: str) -> None:

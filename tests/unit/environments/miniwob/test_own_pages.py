@@ -36,6 +36,22 @@ def test_a_page_stands_beside_the_installed_core_wherever_it_lies(tmp_path: Path
     assert (page.parent.parent / "core" / "core.js").is_file()
 
 
+def test_a_folder_beside_the_configuration_file_is_found_and_kept_with_its_whole_path(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "shop.html").write_text(SHOP.read_text())
+    file = tmp_path / "shop.toml"
+    file.write_text('tasks.train = ["miniwob/shop"]\n[environments.miniwob]\npages = "own"\n')
+
+    assert load_config(file).environments.miniwob.pages == str(tmp_path / "own")
+
+
+def test_hidden_files_are_no_pages(tmp_path: Path) -> None:
+    for name in ("shop.html", "._shop.html", ".html"):
+        (tmp_path / name).write_text(SHOP.read_text())
+
+    assert set(tasks_of(config_of(tmp_path))) - set(tasks_of(load_config())) == {"miniwob/shop"}
+
+
 def test_without_a_folder_nothing_is_linked(tmp_path: Path) -> None:
     assert linked_pages(load_config(), tmp_path / "links") == {}
     assert list(tmp_path.iterdir()) == []
@@ -46,8 +62,8 @@ def test_without_a_folder_nothing_is_linked(tmp_path: Path) -> None:
     [
         ("../core/core.js", "does not load core.js: add <script"),
         ("genProblem", "has no genProblem: define"),
-        ("core.startEpisode", "never calls core.startEpisode: call it in window.onload"),
-        ("core.endEpisode", "never calls core.endEpisode, so no episode ends"),
+        ("startEpisode", "never calls core.startEpisode: call it in window.onload"),
+        ("endEpisode", "never calls core.endEpisode, so no episode ends"),
         ('id="query"', 'add <div id="query"></div>'),
     ],
 )

@@ -68,23 +68,25 @@ async def test_a_machine_is_brought_back_by_a_command_with_its_address_filled_in
 
 
 async def test_a_script_beyond_its_deadline_ends_with_its_children(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
+    pid, slow = tmp_path / "pid", slowness()
     began_s = time.monotonic()
     with pytest.raises(MachineHung):
-        await run(["sh", "-c", f"sleep 8 & echo $! > {pid}; wait"], "revert", deadline_s=0.5)
-    assert time.monotonic() - began_s < 4.0 * slowness()
+        await run(["sh", "-c", f"sleep {8 * slow} & echo $! > {pid}; wait"], "revert", deadline_s=0.5)
+    assert time.monotonic() - began_s < 4.0 * slow
     await asyncio.to_thread(await_end, int(pid.read_text()))
 
 
 async def test_a_process_that_left_the_group_of_a_script_holds_no_call_up(tmp_path: Path) -> None:
-    began_s = time.monotonic()
+    began_s, slow = time.monotonic(), slowness()
     with pytest.raises(MachineHung):
-        await run(["sh", "-c", "setsid sleep 8 & wait"], "revert", deadline_s=0.5)
-    assert time.monotonic() - began_s < 4.0 * slowness()
+        await run(["sh", "-c", f"setsid sleep {8 * slow} & wait"], "revert", deadline_s=0.5)
+    assert time.monotonic() - began_s < 4.0 * slow
 
 
 async def test_a_script_that_leaves_a_process_behind_has_ended() -> None:
-    assert await run(["sh", "-c", "sleep 8 & echo done"], "revert", deadline_s=4.0 * slowness()) == "done\n"
+    slow = slowness()
+    script = ["sh", "-c", f"sleep {8 * slow} & echo done"]
+    assert await run(script, "revert", deadline_s=4.0 * slow) == "done\n"
 
 
 def await_end(pid: int) -> None:
