@@ -309,6 +309,13 @@ def process_of(desktop: DesktopEnvironment, name: str) -> psutil.Process:
     return found
 
 
+async def until_stopped(application: psutil.Process) -> None:
+    """Wait until the process has been stopped: a signal takes a moment to a process that runs elsewhere."""
+    async with asyncio.timeout(DEADLINE_S):
+        while application.status() != psutil.STATUS_STOPPED:  # noqa: ASYNC110 - no event tells of it
+            await asyncio.sleep(0.01)
+
+
 StartsByScript = Callable[[DesktopEnvironment], Awaitable[psutil.Process]]
 by_script = pytest.mark.parametrize(
     "start", [start_by_script, pytest.param(start_office, marks=needs_office)], ids=["script", "office"]
@@ -331,11 +338,11 @@ async def test_an_application_below_a_script_is_parked_and_stopped_with_it(
 ) -> None:
     application = await start(desktop)
     await desktop.park(deadline_s=DEADLINE_S)
-    assert application.status() == psutil.STATUS_STOPPED
+    await until_stopped(application)
     await desktop.unpark(deadline_s=DEADLINE_S)
     assert application.status() != psutil.STATUS_STOPPED
     await desktop.disturb(InjectedFault.DEAD_APPLICATION)
-    assert application.status() == psutil.STATUS_STOPPED
+    await until_stopped(application)
     with pytest.raises(ApplicationDied, match="is stopped"):
         await desktop.step(Wait(), deadline_s=DEADLINE_S)
 
