@@ -229,6 +229,8 @@ def _with_pages_found(config: Config, path: Path | None) -> Config:
     """Replace the folder of own pages by its whole path, if it exists in one of the places where
     `_with_files_found` looks. A run keeps it, and may be continued from another folder."""
     given = config.environments.miniwob.pages
+    if not given:
+        return config
     pages = _text_found(given, [*_places_of_files(path), Path.cwd()])
     miniwob = config.environments.miniwob.model_copy(update={"pages": pages})
     environments = config.environments.model_copy(update={"miniwob": miniwob})

@@ -17,36 +17,16 @@ from dart.core.run_directory import RunPaths
 from dart.store.reader import StoreReader
 from dart.telemetry.events import ALARM, WORK_HELD
 from tests.patience import slowness
+from tests.simulated_job import SIMULATED_JOB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 90.0
 
-CONFIG = """
-[tasks]
-train = ["simulated/a", "simulated/b"]
-[environments]
-count = 2
-kind = "simulated"
-[rollout]
-engine = "simulated"
-[training]
-learner = "simulated"
-groups_per_update = 1
-[curation]
-rollouts_per_group = 2
-[alarms]
-episodes = 16
-pause = ["equal_rewards"]
-[simulation]
-success = 0.0
-steps_median = 2
-generate_base_s = 0.02
-load_s = 0.1
-[evaluation]
-before = false
-after = false
-[web]
-enabled = false
+CONFIG = f"""{SIMULATED_JOB}
+alarms.episodes = 16
+alarms.pause = ["equal_rewards"]
+simulation.success = 0.0
+web.enabled = false
 """
 
 

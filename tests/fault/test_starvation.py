@@ -17,34 +17,15 @@ from dart.core.run_directory import RunPaths
 from dart.curation.stall_diagnosis import Part, Stage
 from dart.store.reader import StoreReader
 from dart.telemetry.events import STARVED
+from tests.simulated_job import SIMULATED_JOB
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEADLINE_S = 90.0
 
-CONFIG = """
-[tasks]
-train = ["simulated/a", "simulated/b"]
-[environments]
-count = 2
-kind = "simulated"
-[rollout]
-engine = "simulated"
-[training]
-learner = "simulated"
-groups_per_update = 1
-[curation]
-rollouts_per_group = 2
-starved_after_s = 3.0
-[simulation]
-steps_median = 2
-generate_base_s = 0.02
-update_base_s = 0.1
-load_s = 0.1
-[evaluation]
-before = false
-after = false
-[supervision.rollout_pool]
-hang_deadline_s = 120.0
+CONFIG = f"""{SIMULATED_JOB}
+curation.starved_after_s = 3.0
+simulation.update_base_s = 0.1
+supervision.rollout_pool.hang_deadline_s = 120.0
 """
 
 

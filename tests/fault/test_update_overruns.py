@@ -7,30 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulated_job import SIMULATED_JOB
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-CONFIG = """
-[tasks]
-train = ["simulated/a", "simulated/b"]
-[environments]
-count = 2
-kind = "simulated"
-[rollout]
-engine = "simulated"
-[training]
-learner = "simulated"
-groups_per_update = 1
-update_deadline_s = 1.0
-[curation]
-rollouts_per_group = 2
-[simulation]
-steps_median = 2
-generate_base_s = 0.02
-update_base_s = 600.0
-load_s = 0.1
-[evaluation]
-before = false
-after = false
+CONFIG = f"""{SIMULATED_JOB}
+training.update_deadline_s = 1.0
+simulation.update_base_s = 600.0
 """
 
 

@@ -213,11 +213,11 @@ async def test_without_a_bridge_frames_are_dropped_and_a_new_bridge_gets_nothing
     switch: FrameSwitch, connect: Connect
 ) -> None:
     with capture_logs() as lines:
-        await switch.deliver("b", [b"nobody is there"])
+        await switch.deliver("b", [b"without a bridge"])
         first = await connect()
         first.close()
         await until(lambda: switch._bridge is None)
-        await switch.deliver("b", [b"nobody is there"])
+        await switch.deliver("b", [b"without a bridge"])
     second = await connect()
     await switch.deliver("b", [b"for the second"])
     assert await read(second) == packet("b", b"for the second")

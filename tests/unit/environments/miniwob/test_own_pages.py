@@ -45,6 +45,16 @@ def test_a_folder_beside_the_configuration_file_is_found_and_kept_with_its_whole
     assert load_config(file).environments.miniwob.pages == str(tmp_path / "own")
 
 
+def test_without_own_pages_a_configuration_is_read_in_a_folder_that_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    assert load_config(None, [f"run.dir={tmp_path}"]).environments.miniwob.pages == ""
+
+
 def test_hidden_files_are_no_pages(tmp_path: Path) -> None:
     for name in ("shop.html", "._shop.html", ".html"):
         (tmp_path / name).write_text(SHOP.read_text())
