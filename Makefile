@@ -73,7 +73,7 @@ test-vllm-loop: ## training on vLLM for ten minutes while its parts are killed: 
 test-pythons: setup ## quick tests and a training run under Python 3.12 and 3.13, where they are installed; VERSIONS=3.13
 	@scripts/test_pythons.sh $(ARGS)
 
-bench-quick: setup ## every benchmark in its shortest form: does each still measure?
+bench-quick: setup ## benchmarks in their shortest form: does each still measure?
 	$(BIN)/python -m benchmarks.shortest $(ARGS)
 
 check: setup ## formatting, lint, types, layers
