@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from dart.cli.continued import look_at_run
 from dart.cli.output import say, say_left_out
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 def show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> None:
     """Print what a start would do, its tree and its needs; raise the errors that would keep it from starting.
+
+    If the run is finished, say so and end the command with code 0, as the start would.
 
     gpu_gib   memory of a GPU for the plan; None: what this machine has
     """
@@ -26,7 +29,11 @@ def show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> Non
     from dart.preflight.memory import memory_lines
     from dart.preflight.requirements import CHECKS, missing_policy, require_installation
 
-    say(what_it_would_do(settings, RunPaths(settings.run.dir), resume=resume))
+    paths = RunPaths(settings.run.dir)
+    would = what_it_would_do(settings, paths, resume=resume)
+    if paths.config.exists():
+        look_at_run(settings, paths)
+    say(would)
     say("\n".join([*_tree_lines(settings), *idle_lines(settings)]))
     if lines := lines_of_this_machine(settings, gpu_gib):
         say("\n".join(lines))

@@ -121,7 +121,7 @@ def status(snapshot: RunSnapshot, *, pid: int | None, is_wide: bool = False) -> 
 
     is_wide   whether every actor is listed and no text is shortened, if there is the width for it
     """
-    state = snapshot.health if snapshot.is_healthy else _not_healthy(snapshot)
+    state = _health_word(snapshot)
     if pid is None:
         is_done = snapshot.phase is RunPhase.DONE and snapshot.conservation.holds and not snapshot.notices
         state = "DONE" if is_done else "NOT RUNNING"
@@ -134,23 +134,13 @@ def status(snapshot: RunSnapshot, *, pid: int | None, is_wide: bool = False) -> 
     return Group(where, screen(snapshot if pid else replace(snapshot, engines=()), is_wide=is_wide))
 
 
-def _not_healthy(snapshot: RunSnapshot) -> str:
-    """Return the word for a run that is not healthy: STARTING if it only waits for actors' first starts."""
-    unwell = [one for one in snapshot.actors if not (one.is_well or _is_root_of_start(one))]
-    if snapshot.notices or not snapshot.conservation.holds or not all(map(_starts_first, unwell)):
-        return "DEGRADED"
-    more = f" and {len(unwell) - NAMES_MAX} more" if len(unwell) > NAMES_MAX else ""
-    return f"STARTING: {', '.join(one.name for one in unwell[:NAMES_MAX]) or 'the root supervisor'}{more}"
-
-
-def _is_root_of_start(actor: ActorRow) -> bool:
-    """Whether an actor is the root and only not ready, as it is until all of its children have started."""
-    return not actor.parent and replace(actor, ready=True).is_well
-
-
-def _starts_first(actor: ActorRow) -> bool:
-    """Whether an actor starts for the first time, or waits in `backoff` for the start of those before it."""
-    return actor.state in ("starting", "backoff") and not actor.restarts and not actor.last_reason
+def _health_word(snapshot: RunSnapshot) -> str:
+    """Return the word for the health of a run, with the actors that a run waits for which is starting."""
+    if snapshot.health != "starting":
+        return snapshot.health if snapshot.is_healthy else snapshot.health.upper()
+    names = [one.name for one in snapshot.unwell]
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return f"STARTING: {', '.join(names[:NAMES_MAX]) or 'the root supervisor'}{more}"
 
 
 def screen(snapshot: RunSnapshot, *, is_wide: bool = False) -> RenderableType:

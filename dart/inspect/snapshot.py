@@ -1,7 +1,7 @@
 """A run at one moment as plain data, for the live view, `status`, `tree`, the page and the metrics."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dart.core.records import Conservation, RunPhase
 from dart.inference.engine_state import EngineState
@@ -207,5 +207,26 @@ class RunSnapshot:
 
     @property
     def health(self) -> str:
-        """The word to show for a run that `is_healthy`: `healthy`, or `ending` once all work is done."""
-        return "ending" if self.phase is RunPhase.DONE else "healthy"
+        """The word to show for a run that is running.
+
+        `healthy`; `ending` once all work is done; `starting` if only first starts of actors are waited for;
+        `degraded` otherwise.
+        """
+        if self.is_healthy:
+            return "ending" if self.phase is RunPhase.DONE else "healthy"
+        is_in_order = self.is_running and not self.main_is and not self.notices and self.conservation.holds
+        return "starting" if is_in_order and all(map(_starts_first, self.unwell)) else "degraded"
+
+    @property
+    def unwell(self) -> list[ActorRow]:
+        """The actors that are not well, but for a root that is only not ready: it is so until all have started."""
+        return [one for one in self.actors if not (one.is_well or _is_root_of_start(one))]
+
+
+def _is_root_of_start(actor: ActorRow) -> bool:
+    return not actor.parent and replace(actor, ready=True).is_well
+
+
+def _starts_first(actor: ActorRow) -> bool:
+    """Whether an actor starts for the first time, or waits in `backoff` for the start of those before it."""
+    return actor.state in ("starting", "backoff") and not actor.restarts and not actor.last_reason

@@ -84,8 +84,8 @@ def head(run: RunView, _: Values) -> str:
     snapshot = run.snapshot
     tone, word = "idle", "ended"
     if run.pid is not None:
-        trouble = f"main process {snapshot.main_is}" if snapshot.main_is else "degraded"
-        tone, word = ("good", snapshot.health) if snapshot.is_healthy else ("warn", trouble)
+        tone = "good" if snapshot.is_healthy else "warn"
+        word = f"main process {snapshot.main_is}" if snapshot.main_is else snapshot.health
     return render("_head.html", run=run, snapshot=snapshot, tone=tone, word=word)
 
 

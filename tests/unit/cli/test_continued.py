@@ -103,7 +103,9 @@ FINISHED = ("--set", "training.updates=1", "--set", "evaluation.after=false")
 
 
 @pytest.mark.usefixtures("hangup")
-@pytest.mark.parametrize("words", [("train", "--resume"), ("up",), ("up", "--detach")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [("train", "--resume"), ("up",), ("up", "--detach"), ("up", "--dry-run")], ids=" ".join
+)
 def test_a_finished_run_is_not_started_again_and_the_message_says_how_to_train_on(
     paths: RunPaths, words: tuple[str, ...]
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_finished_run_is_not_started_again_and_the_message_says_how_to_train_o
     assert ended.exit_code == 0, ended.output
     assert f"the run in {paths.root} is done, and nothing was started: 1 of 1 updates. " in ended.output
     assert "add --set training.updates=N to the command" in ended.output
+    assert "would continue" not in ended.output
 
 
 @pytest.mark.usefixtures("hangup")

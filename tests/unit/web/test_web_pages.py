@@ -170,6 +170,14 @@ def test_the_page_shows_no_run_as_healthy_whose_main_process_is_suspended(record
         assert "main process suspended" in head(run, Values())
 
 
+def test_the_page_shows_a_run_whose_actors_start_for_the_first_time_as_starting(recorded: RunPaths) -> None:
+    with RunView(recorded) as run:
+        run.snapshot = replace(run.snapshot, is_running=True, main_is="", actors=(), notices=())
+        assert ">starting<" in head(run, Values())
+        run.snapshot = replace(run.snapshot, notices=("the disk is full",))
+        assert ">degraded<" in head(run, Values())
+
+
 def test_who_gave_the_token_gets_a_cookie_without_it(guarded: TestClient) -> None:
     wrong = guarded.post("/login", data={"token": "no"})
     right = guarded.post("/login", data={"token": f" {TOKEN}\n"})
