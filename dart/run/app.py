@@ -27,6 +27,7 @@ from dart.inspect.utilisation import sizes_in
 from dart.policy.protocols import UnsupportedCheckpoint
 from dart.run.control_endpoint import ControlEndpoint
 from dart.run.definition import RunDefinition
+from dart.run.folder_import import fill_pool
 from dart.run.listener import RunListener
 from dart.run.other_control_node import used_elsewhere_s
 from dart.run.run_record import (
@@ -46,7 +47,6 @@ from dart.store.sqlite import fold_log
 from dart.store.store import Store
 from dart.store.write_ahead_log import keep_damaged_log
 from dart.telemetry.events import POOLS_SIZED
-from dart.training.demonstration_import_process import fill_pool
 
 SNAPSHOT_S = 1.0
 """Seconds between two snapshots that the main process passes to the listener of a run."""

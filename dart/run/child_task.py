@@ -44,9 +44,10 @@ def in_fresh_process(
     without a result.
     """
     task = pickle.dumps(work)
+    name = getattr(work, "func", work).__name__  # arguments may be a whole configuration
     try:
         ended = subprocess.run(
-            COMMAND,
+            (*COMMAND, str(os.getpid())),
             input=task,
             stdout=subprocess.PIPE,
             check=False,
@@ -54,9 +55,9 @@ def in_fresh_process(
             start_new_session=True,  # Ctrl-C is for the process that asks, which ends this one
         )
     except subprocess.TimeoutExpired as error:
-        raise TemporaryError(f"{work} was not done within {deadline_s:g} s: {remedy}") from error
+        raise TemporaryError(f"{name} was not done within {deadline_s:g} s: {remedy}") from error
     if ended.returncode:
-        raise ChildTaskEnded(f"the process that was started for {work} ended with code {ended.returncode}")
+        raise ChildTaskEnded(f"the process that was started for {name} ended with code {ended.returncode}")
     result: Any = pickle.loads(ended.stdout)
     if isinstance(result, CommandFailure):
         raise result.error()
@@ -66,7 +67,7 @@ def in_fresh_process(
 
 def main() -> None:
     """Read pickled work from standard input, do it, and write its result or error to standard output."""
-    die_with_parent()
+    die_with_parent(int(sys.argv[1]))
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no result
     work: Callable[[], Any] = pickle.load(sys.stdin.buffer)

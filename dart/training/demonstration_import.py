@@ -16,31 +16,23 @@ An `action` is in pixels of the screenshot; the policy's codec turns it into an 
 import makes token ids once, exactly as the policy's engine makes them. It copies the screenshots into the
 run, which then no longer needs the folder.
 
-This module loads the policy's processor, so a launcher runs it in another process
-(`dart.training.demonstration_import_process`, `python -m dart.training.demonstration_import`).
+This module loads the policy's processor, so the main process of a run uses it in another process
+(`dart.run.folder_import`).
 """
 
-import argparse
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from dart.config.sections import ContextSettings
 from dart.core.actions import ActionParseError, parse_actions
-from dart.core.errors import DartError, DiskError
-from dart.core.record_address import parse_record_address
-from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration, GenerateRequest, PastStep, Step
 from dart.policy.context import history_answer, newest_history, newest_past
 from dart.policy.load import check_recorded_length, load_codec
-from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
+from dart.policy.prompt_spec import PromptSpec
 from dart.policy.protocols import Codec, PixelFrameError, PromptTooLong, Screen
 from dart.store.blobs import BlobStore
-from dart.store.run_blobs import blobs_of
-from dart.store.store import Store
 from dart.training.demonstration_format import (
     FILE,
     BadDemonstrations,
@@ -220,35 +212,3 @@ def _screen(folder: Path, sha256: str, codec: Codec) -> Screen:
             f"screenshot {path} does not match its name: its sha256 is {found}; copy the right file there"
         )
     return codec.screen(sha256, content)
-
-
-def main() -> None:
-    """Import folders and print one JSON object: `added` and `known`, or `failed` (the message) and `disk`
-    (whether it is a DiskError)."""
-    parser = argparse.ArgumentParser(
-        description="Import demonstrations into the record of a run that is not running."
-    )
-    parser.add_argument("record", type=parse_record_address, help="address of the run's record")
-    parser.add_argument("run_dir", type=Path, help="the run directory")
-    parser.add_argument("policy", type=Path, help="checkpoint whose codec makes the token ids")
-    parser.add_argument("folders", type=Path, nargs="+")
-    parser.add_argument("--context", default="{}", help="the section [context] as JSON")
-    options = parser.parse_args()
-    try:
-        prompt_spec = prompt_spec_of(ContextSettings.model_validate_json(options.context))
-        blobs = blobs_of(RunPaths(options.run_dir))
-        with Store(options.record, create=False, steps=blobs.steps) as store:
-            # Every start imports the folders, so demonstrations that were dropped since must stay dropped.
-            add = partial(store.add_demonstrations, revive=False)
-            counts = [
-                import_demonstrations(add, folder, options.policy, blobs.screenshots, prompt_spec)
-                for folder in options.folders
-            ]
-    except DartError as error:
-        print(json.dumps({"failed": str(error), "disk": isinstance(error, DiskError)}))
-    else:
-        print(json.dumps({"added": sum(a for a, _ in counts), "known": sum(k for _, k in counts)}))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,16 @@
 """Work in a process of its own: its result, its error, its death and its deadline come back."""
 
 import os
+import pickle
+import subprocess
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from dart.core.errors import TemporaryError
-from dart.run.child_task import in_fresh_process
+from dart.run.child_task import COMMAND, in_fresh_process
 
 pytestmark = pytest.mark.slow
 
@@ -28,5 +31,12 @@ def test_a_process_that_ends_without_a_result_is_an_error() -> None:
 
 
 def test_work_that_takes_too_long_is_ended_and_named() -> None:
-    with pytest.raises(TemporaryError, match=r"sleep.*was not done within 0\.5 s"):
+    with pytest.raises(TemporaryError, match=r"^sleep was not done within 0\.5 s"):
         in_fresh_process(partial(time.sleep, 600), deadline_s=0.5)
+
+
+def test_a_process_whose_parent_ended_before_it_began_does_no_work(tmp_path: Path) -> None:
+    work = pickle.dumps(partial(Path.touch, tmp_path / "done"))
+    ended_parent = str(os.getppid())
+    assert subprocess.run([*COMMAND, ended_parent], input=work, check=False).returncode == 1
+    assert not (tmp_path / "done").exists()

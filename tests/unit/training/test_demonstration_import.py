@@ -6,12 +6,15 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from dart.config.sections import ContextSettings
+from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import new_policy
@@ -19,12 +22,14 @@ from dart.policy.prompt_spec import PromptSpec
 from dart.policy.small_policy import load_codec, save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vlm_codec import VisionLanguageCodec, load_vlm_codec
+from dart.run.folder_import import import_folders
 from dart.store.blobs import FolderBlobs
+from dart.store.errors import StoreUnavailable
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.training import demonstration_format
 from dart.training.demonstration_format import BadDemonstrations
-from dart.training.demonstration_import import import_demonstrations, main, read_demonstrations
+from dart.training.demonstration_import import import_demonstrations, read_demonstrations
 from tests.pictures import png_of
 
 INSTRUCTION = 'Enter "ada" into the field and press Submit.'
@@ -390,28 +395,20 @@ def test_a_file_without_episodes_is_refused_with_the_remedy(write: Write, policy
         read_demonstrations(folder, load_codec(policy))
 
 
-def test_the_command_fills_the_record_and_tells_what_is_wrong_as_data(
-    write: Write,
-    policy: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_folders_fill_a_record_and_what_is_wrong_is_raised(
+    write: Write, policy: Path, tmp_path: Path
 ) -> None:
     folder = write({}, {"seed": 8})
     before = read_demonstrations(folder, load_codec(policy))
-    argv = ["import", *map(str, (tmp_path / "store.db", tmp_path, policy, folder))]
-    monkeypatch.setattr("sys.argv", argv)
-    main()
+    fill = partial(import_folders, (folder, folder), policy, RunPaths(tmp_path), ContextSettings())
+    with pytest.raises(StoreUnavailable, match=r"store\.db does not exist"):
+        fill()
     Store(tmp_path / "store.db").close()
-    main()
-    main()
+    fill()
+    fill()
     (folder / "demonstrations.jsonl").write_text("{}")
-    main()
-    without_record, first, again, failed = map(json.loads, capsys.readouterr().out.splitlines())
-    assert "store.db does not exist" in without_record["failed"]
-    assert (first, again) == ({"added": 2, "known": 0}, {"added": 0, "known": 2})
-    assert "line 1: task_id: Field required" in failed["failed"]
-    assert failed["disk"] is False
+    with pytest.raises(BadDemonstrations, match="line 1: task_id: Field required"):
+        fill()
     with StoreReader(tmp_path / "store.db") as store:
         assert [(one.task_id, one.num_steps) for one in store.demonstrations()] == [
             ("miniwob/enter-text", 2)
@@ -419,16 +416,15 @@ def test_the_command_fills_the_record_and_tells_what_is_wrong_as_data(
         assert store.demonstration(1).steps == before[0].steps
 
 
-def test_a_start_does_not_bring_back_what_was_dropped(
-    write: Write, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_does_not_bring_back_what_was_dropped(write: Write, policy: Path, tmp_path: Path) -> None:
     record = tmp_path / "store.db"
-    monkeypatch.setattr("sys.argv", ["import", *map(str, (record, tmp_path, policy, write({}, {"seed": 8})))])
+    folder = write({}, {"seed": 8})
+    fill = partial(import_folders, (folder,), policy, RunPaths(tmp_path), ContextSettings())
     Store(record).close()
-    main()
+    fill()
     with Store(record) as store:
         store.drop_demonstration(1)
-    main()
+    fill()
     with StoreReader(record) as reader:
         assert [one.dropped for one in reader.demonstrations()] == [True, False]
 
