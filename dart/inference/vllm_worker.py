@@ -4,6 +4,7 @@ vLLM adds the class that its setting `worker_extension_cls` names to the bases o
 calls the methods through `collective_rpc`.
 """
 
+import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -41,7 +42,8 @@ class DartWorker:
 
     def __new__(cls, *_: Any, **__: Any) -> "DartWorker":
         """Have the kernel kill this worker when its parent, the engine core, ends. Then make the worker."""
-        die_with_parent()
+        parent = multiprocessing.parent_process()
+        die_with_parent(None if parent is None else parent.pid)
         return super().__new__(cls)
 
     def dartrl_begin(self) -> None:

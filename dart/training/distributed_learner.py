@@ -27,6 +27,9 @@ from dart.training.update_report import UpdateSummary
 KEY_VARIABLE = "DARTRL_RANKS_KEY"
 """Environment variable with the secret that authenticates the trainer to rank 0."""
 
+PARENT_VARIABLE = "DARTRL_RANKS_PARENT"
+"""Environment variable with the pid of torchrun, the parent of the ranks."""
+
 POLL_S = 0.2
 LOG_TAIL_CHARACTERS = 2_000
 """How many characters of the ranks' log a message quotes."""
@@ -188,7 +191,11 @@ class DistributedLearner:
 
 
 def _torchrun(ranks: int) -> list[str]:
-    """Return torchrun's command line. The kernel ends torchrun when this process ends; no rank restarts."""
-    tied = ["setpriv", "--pdeathsig", "KILL", "--"]
+    """Return torchrun's command line. The kernel ends torchrun when this process ends; no rank restarts.
+
+    The shell, which torchrun replaces, says its pid to the ranks.
+    """
+    pid = ["sh", "-c", f'export {PARENT_VARIABLE}=$$; exec "$@"', "sh"]
+    tied = ["setpriv", "--pdeathsig", "KILL", "--", *pid]
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--max-restarts=0"]
     return [*tied, *run, f"--nproc-per-node={ranks}", "-m", "dart.training.rank_main"]

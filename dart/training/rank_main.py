@@ -26,7 +26,7 @@ from dart.store.checkpoints import Checkpoint, CheckpointState, read_state
 from dart.training.batch_errors import SHARED_BY_RANKS
 from dart.training.checkpoint_copy import CheckpointCopy
 from dart.training.distributed import IDLE, ProcessGroup, join_ranks
-from dart.training.distributed_learner import KEY_VARIABLE, Command, CommandFailure
+from dart.training.distributed_learner import KEY_VARIABLE, PARENT_VARIABLE, Command, CommandFailure
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
 from dart.training.rank_checkpoints import write_together
@@ -117,7 +117,7 @@ def _received(trainer: "Connection[Any, Any] | None") -> Any:
 
 def main() -> None:
     """Run this rank until the trainer disconnects."""
-    die_with_parent()
+    die_with_parent(int(os.environ[PARENT_VARIABLE]))
     parser = argparse.ArgumentParser(description="One rank of a trainer. The trainer starts it.")
     parser.add_argument("config", type=Path, help="the run's configuration as JSON")
     parser.add_argument("socket", type=Path, help="path of the socket at which rank 0 waits for the trainer")

@@ -1,5 +1,8 @@
 """What a rank reads when it starts, without other ranks and without a policy."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +14,7 @@ from dart.config.config import Config
 from dart.store import checkpoints
 from dart.store.checkpoints import Checkpoint, CheckpointState, write_checkpoint
 from dart.training import rank_main
+from dart.training.distributed_learner import PARENT_VARIABLE
 from dart.training.rank_main import Rank
 
 ALONE = SimpleNamespace(new_group=lambda **_: None, get_rank=lambda: 0, get_world_size=lambda: 1)
@@ -37,3 +41,11 @@ def test_a_rank_resumes_from_the_checkpoint_that_the_trainer_has_verified_and_do
     monkeypatch.setattr(checkpoints, "sha256_of", hashed)
     Rank(Config(), folder)
     assert resumed == [Checkpoint(folder=folder, state=state)]
+
+
+@pytest.mark.slow
+def test_a_rank_whose_torchrun_ended_before_it_began_ends_at_once(tmp_path: Path) -> None:
+    ended_parent = {**os.environ, PARENT_VARIABLE: str(os.getppid())}
+    command = [sys.executable, "-m", "dart.training.rank_main", str(tmp_path / "config"), str(tmp_path / "s")]
+    ended = subprocess.run(command, env=ended_parent, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (1, b""), "it has not read its configuration"
