@@ -1045,7 +1045,8 @@ class RetirementSettings(Section):
     a pool are not all replaced at once."""
     warm_spare: bool = False
     """Whether the replacement starts before the old child ends, which needs resources for both. Environments
-    and explorers cannot have it: both processes would use one scratch folder and one machine."""
+    and explorers cannot have it: both processes would use one scratch folder and one machine. Nor can the
+    trainer: its replacement would take the batch of the update that is computed."""
 
 
 class ChildSettings(Section):

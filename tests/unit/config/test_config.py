@@ -414,6 +414,10 @@ def test_one_child_of_a_pool_can_differ_from_the_others() -> None:
             "supervision.explorer_pool.retirement.warm_spare must be false",
         ),
         (
+            "supervision.trainer.retirement.warm_spare=true",
+            "supervision.trainer.retirement.warm_spare must be false: the replacement would take the batch",
+        ),
+        (
             "supervision.children.env-001.retirement.warm_spare=true",
             "supervision.children.env-001.retirement.warm_spare must be false",
         ),
