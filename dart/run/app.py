@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,7 @@ from actors.errors import SystemStartFailed
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
 from dart.core.errors import DartError, DiskError, RunDirectoryError, TemporaryError, UnavailableError
-from dart.core.run_directory import RunPaths, claimed, keep_config
+from dart.core.run_directory import RunDirectory, RunPaths, claimed, keep_config
 from dart.curation.run_phases import RunPlan
 from dart.inspect.evaluation_scores import final_report
 from dart.inspect.exit_reports import newest_failure
@@ -91,14 +91,7 @@ def train(
     listener = listener or RunListener()
     site = site or OneMachine()
     with (
-        claimed(
-            config.run.dir,
-            resume=resume,
-            config_toml=config.to_toml(),
-            make_record=partial(refuse_without_record if resume else begin_record, config),
-        ) as directory,
-        deletion_as_error(RunPaths(config.run.dir)),
-        start_failures(remedy),
+        own_directory(config, resume=resume, remedy=remedy) as directory,
         ExitStack() as until_concluded,
     ):
         paths = directory.paths
@@ -120,13 +113,22 @@ def train(
                 paths.root, directory.mail, definition.tree_of(config), prints_reports=False, rows=site.rows
             ) as system,
             ControlEndpoint(paths, directory.mail, definition, emitter) as endpoint,
+            SnapshotReader(paths, definition.as_started) as reader,
         ):
             if found is not None:
                 listener.found(replace(found, leftovers=tuple(system.reaped)))
             signals = until_concluded.enter_context(SignalCounter(paths, listener))
-            pollers = sidecars, endpoint
-            stopped_by, is_drained = _watch(
-                system, session, paths, definition, listener, pollers, signals, site, remedy
+            stopped_by, is_drained = watch(
+                system,
+                session,
+                paths,
+                signals,
+                listener,
+                show=lambda: listener.show(reader.read()),
+                stop=lambda: site.stop(system),
+                stop_deadline_s=lambda: site.stop_deadline_s(definition.config),
+                polls=(sidecars.poll, endpoint.poll, site.poll),
+                remedy=remedy,
             )
         signals.ends_at_once = True
         listener.ended()
@@ -198,45 +200,51 @@ class MainProcess:
     tell: Callable[[str, Any], bool]
 
 
-def _watch(
+def watch(
     system: ActorSystem,
     session: TimeBudget,
     paths: RunPaths,
-    definition: RunDefinition,
-    listener: RunListener,
-    pollers: tuple[SidecarSupervisor, ControlEndpoint],
     signals: SignalCounter,
-    site: RunSite,
+    listener: RunListener,
+    *,
+    show: Callable[[], None],
+    stop: Callable[[], bool],
+    stop_deadline_s: Callable[[], float],
+    polls: Sequence[Callable[[], None]] = (),
     remedy: str,
 ) -> tuple[int, bool]:
-    """Pass snapshots to the listener until the root supervisor ends.
+    """Show the progress of a run until the root supervisor ends.
 
     The first signal drains, the second one ends the run at once. Returns the number of the last signal, or 0
-    if there was none, and whether all actors ended by themselves within `site.stop_deadline_s` and before a
-    second signal. Raises DiskError, RunDirectoryError, TemporaryError or UnavailableError if the run fails.
+    if there was none, and whether all actors ended by themselves within `stop_deadline_s` and before a second
+    signal. Raises DiskError, RunDirectoryError, TemporaryError or UnavailableError if the run fails.
+
+    show              shows the progress, about every second; not while the record is away
+    stop              begins to end the tree; called about every second until it returns True
+    stop_deadline_s   how many seconds all actors have to end by themselves, asked at the first signal
+    remedy            what to do after a failure; error messages end with it
     """
     stop_by_s = math.inf
     is_drained, is_stopping = True, False
-    with SnapshotReader(paths, definition.as_started) as reader:
-        while not system.wait(SNAPSHOT_S):
-            session.keep()
-            refuse_hung_root(system.root_beat_age_s(), remedy)
-            for poller in (*pollers, site):
-                poller.poll()
-            with contextlib.suppress(StoreBusy):  # its server is away, for which the actors wait
-                listener.show(reader.read())
-            listener.turn()
-            signals.handle_hangup()
-            if signals.count and stop_by_s == math.inf:
-                deadline_s = site.stop_deadline_s(definition.config)
-                stop_by_s = time.monotonic() + deadline_s
-                listener.stopping(signals.last, deadline_s)
-            if signals.count and not is_stopping:
-                is_stopping = site.stop(system)
-            if signals.count > 1 or time.monotonic() > stop_by_s:
-                is_drained = False
-                break
+    while not system.wait(SNAPSHOT_S):
         session.keep()
+        refuse_hung_root(system.root_beat_age_s(), remedy)
+        for poll in polls:
+            poll()
+        with contextlib.suppress(StoreBusy):  # its server is away, for which the actors wait
+            show()
+        listener.turn()
+        signals.handle_hangup()
+        if signals.count and stop_by_s == math.inf:
+            deadline_s = stop_deadline_s()
+            stop_by_s = time.monotonic() + deadline_s
+            listener.stopping(signals.last, deadline_s)
+        if signals.count and not is_stopping:
+            is_stopping = stop()
+        if signals.count > 1 or time.monotonic() > stop_by_s:
+            is_drained = False
+            break
+    session.keep()
     has_failed = is_drained and system.failure()  # a signal may come while a tree stops that has given up
     if has_failed or not signals.count:
         refuse_early_end(system.verdict(), paths, remedy)
@@ -244,26 +252,26 @@ def _watch(
 
 
 @contextlib.contextmanager
-def start_failures(remedy: str) -> Iterator[None]:
-    """Turn the error of an actor system that cannot start in the block into TemporaryError."""
-    try:
-        yield
-    except SystemStartFailed as error:
-        raise TemporaryError(f"{error}; {remedy}") from error
+def own_directory(config: Config, *, resume: bool, remedy: str) -> Iterator[RunDirectory]:
+    """Hold the run directory of a run while the block lasts, and check or make its record.
 
-
-@contextlib.contextmanager
-def deletion_as_error(paths: RunPaths) -> Iterator[None]:
-    """Turn an error that the block raises after the run directory was deleted into RunDirectoryError."""
-    try:
-        yield
-    except (OSError, DartError) as error:
-        if paths.lock.exists():
+    Raises RunDirectoryError if the directory cannot be used or the block fails after it was deleted, and
+    TemporaryError, which ends with `remedy`, if an actor system cannot start in the block.
+    """
+    toml, make_record = config.to_toml(), partial(refuse_without_record if resume else begin_record, config)
+    with claimed(config.run.dir, resume=resume, config_toml=toml, make_record=make_record) as directory:
+        paths = directory.paths
+        try:
+            yield directory
+        except (OSError, DartError, SystemStartFailed) as error:
+            if not paths.lock.exists():
+                raise RunDirectoryError(
+                    f"the run directory {paths.root} was deleted or moved while the run used it, and the run "
+                    "has ended; begin a new run, or continue this one where it was moved to, with --run-dir"
+                ) from error
+            if isinstance(error, SystemStartFailed):
+                raise TemporaryError(f"{error}; {remedy}") from error
             raise
-        raise RunDirectoryError(
-            f"the run directory {paths.root} was deleted or moved while the run used it, and the run has "
-            "ended; begin a new run, or continue this one where it was moved to, with --run-dir"
-        ) from error
 
 
 def refuse_hung_root(beat_age_s: float, remedy: str) -> None:

@@ -4,9 +4,7 @@ An exploration has a run directory, a record, signals and a supervision tree lik
 `dartrl status` and the page show it, and `--resume` continues it.
 """
 
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,22 +12,18 @@ from actors.system import ActorSystem
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
 from dart.core.errors import DartError, UsageError
-from dart.core.run_directory import RunPaths, claimed
+from dart.core.run_directory import RunPaths
 from dart.exploration.follower import GraphFollower
 from dart.exploration.planning import frontier
 from dart.inspect.time_budget import TimeBudget
-from dart.run.app import refuse_early_end, refuse_hung_root, start_failures, take_over_record
+from dart.run.app import own_directory, take_over_record, watch
 from dart.run.listener import RunListener
-from dart.run.run_record import begin_record, prepare_record, refuse_without_record
+from dart.run.run_record import prepare_record
 from dart.run.signal_counter import SignalCounter
-from dart.run.tree import exploration_children, root_of
-from dart.store.errors import StoreBusy
+from dart.run.site import drain_s
+from dart.run.tree import exploration_children, explorer_names, root_of
 from dart.store.reader import StoreReader
 from dart.telemetry.events import PRIOR_CONTEXT_REFUSED
-
-LOOK_S = 1.0
-STOP_DEADLINE_S = 45.0
-"""Seconds that all actors have to end by themselves after a first signal; then they are killed."""
 
 CONTINUE = "what was explored is kept, continue with --resume"
 """What to do after a failure of an exploration."""
@@ -132,12 +126,7 @@ def explore(
     load the checkpoint; DartError if the exploration of a task found no screen.
     """
     refuse_without_pages(config)
-    with claimed(
-        config.run.dir,
-        resume=resume,
-        config_toml=config.to_toml(),
-        make_record=partial(refuse_without_record if resume else begin_record, config),
-    ) as directory:
+    with own_directory(config, resume=resume, remedy=CONTINUE) as directory:
         paths = directory.paths
         prepare_record(config, paths)
         session = TimeBudget(paths, config, reserve_s=0.0)
@@ -147,14 +136,24 @@ def explore(
             "epoch": take_over_record(config, paths),
         }
         root = root_of(config, exploration_children(config, args))
+        listener = RunListener()
         with (
-            start_failures(CONTINUE),
             ActorSystem(paths.root, directory.mail, root, prints_reports=False) as system,
-            SignalCounter(paths, RunListener()) as signals,
+            SignalCounter(paths, listener) as signals,
             StoreReader(paths.record) as reader,
         ):
             view = ExplorationView(config, reader)
-            _watch(system, signals, session, paths, view, show)
+            watch(
+                system,
+                session,
+                paths,
+                signals,
+                listener,
+                show=lambda: show(view.read()),
+                stop=partial(_stop, system),
+                stop_deadline_s=partial(drain_s, config, explorer_names(config)),
+                remedy=CONTINUE,
+            )
             progress = view.read()
             show(progress)
             refused = reader.event_counts([PRIOR_CONTEXT_REFUSED]).of_kind.get(PRIOR_CONTEXT_REFUSED, 0)
@@ -173,33 +172,10 @@ def refuse_without_pages(config: Config) -> None:
         )
 
 
-def _watch(
-    system: ActorSystem,
-    signals: SignalCounter,
-    session: TimeBudget,
-    paths: RunPaths,
-    view: ExplorationView,
-    show: Callable[[tuple[ExplorationProgress, ...]], None],
-) -> None:
-    """Show the progress until the root supervisor ends or signals end the run.
-
-    The first signal drains, the second one ends the run at once. Raises DiskError, RunDirectoryError,
-    TemporaryError or UnavailableError if the run fails.
-    """
-    stop_by_s = None
-    while not system.wait(LOOK_S):
-        refuse_hung_root(system.root_beat_age_s(), CONTINUE)
-        session.keep()
-        with suppress(StoreBusy):  # its server is away, for which the actors wait
-            show(view.read())
-        signals.handle_hangup()
-        if signals.count and stop_by_s is None:
-            stop_by_s = time.monotonic() + STOP_DEADLINE_S
-            system.stop()
-        if signals.count > 1 or (stop_by_s is not None and time.monotonic() > stop_by_s):
-            return
-    if system.failure() or not signals.count:
-        refuse_early_end(system.verdict(), paths, CONTINUE)
+def _stop(system: ActorSystem) -> bool:
+    """Ask the tree to end by itself, children first; return True."""
+    system.stop()
+    return True
 
 
 def _refuse_empty(progress: tuple[ExplorationProgress, ...], paths: RunPaths, signals: int) -> None:

@@ -11,7 +11,7 @@ from dart.run.tree import ENVIRONMENT_POOL, environment_names, root_spec
 from supervision.messages import TerminateChild
 
 SHORTEST_STOP_S = 45.0
-"""Seconds that a drain may take at least, however short the `shutdown_s` of trainer and environments are."""
+"""Seconds that a drain may take at least, however short the `shutdown_s` of the actors are."""
 
 OTHERS_STOP_S = 25.0
 """Seconds for engines, weight_sync, curator and store, which have no more work when they are stopped."""
@@ -52,8 +52,7 @@ class OneMachine:
 
     def stop_deadline_s(self, config: Config) -> float:
         """Return the seconds for the trainer and the environments, and those for the others after them."""
-        longest_s = longest_shutdown_s(config, ("trainer", *environment_names(config)))
-        return max(SHORTEST_STOP_S, longest_s + OTHERS_STOP_S)
+        return drain_s(config, ("trainer", *environment_names(config)))
 
     def prepare(self, paths: RunPaths) -> None:
         """Do nothing."""
@@ -74,6 +73,11 @@ class OneMachine:
         system.tell(system.root.name, TerminateChild(id=ENVIRONMENT_POOL))
         system.stop()
         return True
+
+
+def drain_s(config: Config, working: Iterable[str]) -> float:
+    """Return the seconds for the actors with work in progress, and those for the others after them."""
+    return max(SHORTEST_STOP_S, longest_shutdown_s(config, working) + OTHERS_STOP_S)
 
 
 def longest_shutdown_s(config: Config, names: Iterable[str]) -> float:

@@ -1,15 +1,19 @@
 """What ends the exploration of a site, and what it outlives."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dart.config.config import load_config
 from dart.core.errors import DartError, DiskError, TemporaryError, UnavailableError
 from dart.core.run_directory import RunPaths
 from dart.inspect.health import ROOT_SILENT_S
-from dart.run import exploration
+from dart.run import app, exploration
+from dart.run.listener import RunListener
+from dart.run.site import OTHERS_STOP_S
 from dart.store.errors import StoreBusy
 
 
@@ -33,7 +37,6 @@ class Watched:
         self._system: Any = SimpleNamespace(
             wait=lambda _: next(self._looks),
             root_beat_age_s=lambda: beat_age_s,
-            stop=self._stop,
             verdict=lambda: verdict,
             failure=lambda: failure,
         )
@@ -42,13 +45,22 @@ class Watched:
         )
 
     def watch(self, folder: Path) -> None:
-        view: Any = SimpleNamespace(read=self._read)
         session: Any = SimpleNamespace(keep=lambda: None)
-        show: Any = self.shown.append
-        exploration._watch(self._system, self._signals, session, RunPaths(folder), view, show)
+        app.watch(
+            self._system,
+            session,
+            RunPaths(folder),
+            self._signals,
+            RunListener(),
+            show=lambda: self.shown.append(self._read()),
+            stop=self._stop,
+            stop_deadline_s=lambda: 45.0,
+            remedy=exploration.CONTINUE,
+        )
 
-    def _stop(self) -> None:
+    def _stop(self) -> bool:
         self.stops += 1
+        return True
 
     def _handle_hangup(self) -> None:
         if self._hangs_up:
@@ -100,3 +112,22 @@ def test_an_exploration_whose_terminal_closes_is_drained(tmp_path: Path) -> None
 def test_an_exploration_whose_root_hangs_ends(tmp_path: Path) -> None:
     with pytest.raises(TemporaryError, match=r"gave no sign of life for .* continue with --resume"):
         Watched("", beat_age_s=ROOT_SILENT_S + 1.0).watch(tmp_path)
+
+
+def test_an_exploration_has_as_long_to_end_as_its_explorers_may_take_and_25_s_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlines_s: list[float] = []
+
+    def watch(*_: Any, stop_deadline_s: Any, **__: Any) -> None:
+        deadlines_s.append(stop_deadline_s())
+        raise TemporaryError("it ended")
+
+    monkeypatch.setattr(exploration, "ActorSystem", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(exploration, "watch", watch)
+    slow = ["supervision.explorer_pool.shutdown_s=120.0", f'run.dir="{tmp_path / "run"}"']
+
+    with pytest.raises(TemporaryError, match="it ended"):
+        exploration.explore(load_config(None, slow))
+
+    assert deadlines_s == [120.0 + OTHERS_STOP_S]

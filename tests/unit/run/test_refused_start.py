@@ -19,10 +19,12 @@ SIMULATED = (
     'training.learner="simulated"',
 )
 
-
-@pytest.mark.parametrize(
+STARTS = pytest.mark.parametrize(
     ("start", "settings"), [(app.train, SIMULATED), (exploration.explore, ())], ids=["train", "explore"]
 )
+
+
+@STARTS
 def test_actors_that_cannot_be_started_are_a_temporary_error(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -40,15 +42,21 @@ def test_actors_that_cannot_be_started_are_a_temporary_error(
         start(config)
 
 
+@STARTS
 @pytest.mark.parametrize("error", [FileNotFoundError("session.new"), TemporaryError("the store died")])
 def test_a_run_whose_directory_was_deleted_says_so_whatever_fails_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    start: Callable[[Config], object],
+    settings: tuple[str, ...],
+    error: Exception,
 ) -> None:
     def delete(*_: Any, **__: Any) -> Any:
         shutil.rmtree(tmp_path / "run")
         raise error
 
-    monkeypatch.setattr(app, "ActorSystem", delete)
+    for module in (app, exploration):
+        monkeypatch.setattr(module, "ActorSystem", delete)
 
     with pytest.raises(RunDirectoryError, match=r"run was deleted or moved while the run used it"):
-        app.train(load_config(None, [*SIMULATED, f'run.dir="{tmp_path / "run"}"']))
+        start(load_config(None, [*settings, f'run.dir="{tmp_path / "run"}"']))

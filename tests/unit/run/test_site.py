@@ -1,6 +1,5 @@
 """How long the actors of a run have to end by themselves, and whether they did."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,11 +52,17 @@ def watch(
 ) -> None:
     """Watch a run that has no record until it ends."""
     session: Any = SimpleNamespace(keep=lambda: None)
-    pollers: Any = ()
-    reader = SimpleNamespace(read=lambda: None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app, "SnapshotReader", lambda paths, config: nullcontext(reader))
-        app._watch(system, session, paths, definition, listener, pollers, signals, OneMachine(), app.CONTINUE)
+    app.watch(
+        system,
+        session,
+        paths,
+        signals,
+        listener,
+        show=lambda: None,
+        stop=lambda: OneMachine().stop(system),
+        stop_deadline_s=lambda: OneMachine().stop_deadline_s(definition.config),
+        remedy=app.CONTINUE,
+    )
 
 
 def test_a_drain_honours_a_shutdown_time_that_was_reloaded(tmp_path: Path) -> None:
