@@ -192,6 +192,7 @@ class GuidedFailed:
     """A guided episode ended without a reward."""
 
     fence: int
+    kind: FaultKind
     detail: str
     is_interrupted: bool = False
     """Whether the environment actor had to stop, which does not count as a failure of the episode."""

@@ -38,6 +38,7 @@ from dart.core.types import RolloutLease
 from dart.curation.alarm_monitor import AlarmMonitor
 from dart.curation.alarm_monitor import event_of as alarm_event_of
 from dart.curation.clock_jumps import ClockJumps
+from dart.curation.episode_leases import EpisodeLeases
 from dart.curation.evaluation import EvaluationLease, EvaluationSchedule
 from dart.curation.guided_episodes import GuidedEpisodes, GuidedLease
 from dart.curation.learning_alarms import AlarmChange
@@ -172,7 +173,8 @@ class CuratorActor(Actor):
                 return self._no_work("the run is over")
 
     @receives(m.RolloutStored)
-    async def rollout_stored(self, call: m.RolloutStored, sender: Sender) -> None:
+    @receives(m.RolloutParked)
+    async def rollout_changed(self, call: m.RolloutStored | m.RolloutParked, sender: Sender) -> None:
         async with self._service_lock:
             await self._service.look(call.rollout_id)
 
@@ -187,11 +189,6 @@ class CuratorActor(Actor):
         )
         async with self._service_lock:
             await self._service.failed(call.rollout_id, call.fence, call.kind, call.detail)
-
-    @receives(m.RolloutParked)
-    async def rollout_parked(self, call: m.RolloutParked, sender: Sender) -> None:
-        async with self._service_lock:
-            await self._service.look(call.rollout_id)
 
     @receives(m.EvaluationEnded)
     async def evaluation_ended(self, call: m.EvaluationEnded, sender: Sender) -> m.CallResult | m.Paused:
@@ -213,37 +210,26 @@ class CuratorActor(Actor):
         return reply  # type: ignore[no-any-return]
 
     @receives(m.EvaluationFailed)
-    def evaluation_failed(self, call: m.EvaluationFailed, sender: Sender) -> None:
-        """End the lease of an evaluation episode that failed or was interrupted.
+    @receives(m.GuidedFailed)
+    def episode_failed(self, call: m.EvaluationFailed | m.GuidedFailed, sender: Sender) -> None:
+        """End the lease of an evaluation or guided episode that failed or was interrupted.
 
-        The episode is played again. After `curation.max_attempts` failures it is left out of the rates; an
-        interruption is not a failure.
+        The episode is played again. After `curation.max_attempts` failures an evaluation episode is left out
+        of the rates, and a demonstration is no hint any more; an interruption is not a failure.
         """
-        lease = self._evaluations.holder(call.fence)
-        if lease is None:
+        leases: EpisodeLeases[Any] = self._guided if isinstance(call, m.GuidedFailed) else self._evaluations
+        if (lease := leases.holder(call.fence)) is None:
             return
         if call.is_interrupted:
-            self._evaluations.interrupted(lease, call.detail)
+            leases.interrupted(lease, call.detail)
         else:
-            self._evaluations.failed(lease, call.kind, call.detail)
+            leases.failed(lease, call.kind, call.detail)
 
     @receives(m.GuidedStored)
     async def guided_stored(self, call: m.GuidedStored, sender: Sender) -> None:
         async with self._service_lock:
             self._guided.end(call.fence)  # not earlier, or the same attempt is given out again meanwhile
             self._service.pool_changed(call.task_id)
-
-    @receives(m.GuidedFailed)
-    def guided_failed(self, call: m.GuidedFailed, sender: Sender) -> None:
-        """End the lease of a guided episode that failed or was interrupted.
-
-        The episode is played again until it has failed `curation.max_attempts` times; an interruption is not
-        a failure.
-        """
-        if call.is_interrupted:
-            self._guided.end(call.fence)
-        else:
-            self._guided.fail(call.fence, call.detail)
 
     def _report_guided_failure(self, lease: GuidedLease, detail: str) -> None:
         self.log.warning(

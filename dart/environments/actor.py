@@ -370,12 +370,9 @@ class EnvironmentActor(Actor):
                 report = m.RolloutFailed(
                     rollout_id=work.rollout_id, fence=work.fence, kind=kind, detail=detail
                 )
-            case m.GuidedTask():
-                report = m.GuidedFailed(fence=work.fence, detail=detail, is_interrupted=is_interrupted)
-            case m.EvaluationTask():
-                report = m.EvaluationFailed(
-                    fence=work.fence, kind=kind, detail=detail, is_interrupted=is_interrupted
-                )
+            case m.GuidedTask() | m.EvaluationTask():
+                failed = m.GuidedFailed if isinstance(work, m.GuidedTask) else m.EvaluationFailed
+                report = failed(fence=work.fence, kind=kind, detail=detail, is_interrupted=is_interrupted)
         self.tell("curator", report)
 
     async def _put(self, steps: Sequence[Step]) -> str:

@@ -1,7 +1,7 @@
 """Which copy of an evaluation episode counts never depends on how it ended or how long it took.
 
-The curator's leases (`dart.curation.evaluation`) are driven by environments whose episodes take any time that
-may depend on the outcome, and that die at any moment.
+The curator's leases (`dart.curation.episode_leases`) are driven by environments whose episodes take any time
+that may depend on the outcome, and that die at any moment.
 """
 
 import heapq

@@ -781,7 +781,9 @@ def test_a_demonstration_under_which_no_episode_can_be_played_is_left_alone(
 ) -> None:
     system = with_a_failed_group(bench, tmp_path)
     for _ in range(3):
-        failed = m.GuidedFailed(fence=system.work().fence, detail="the environment broke")
+        failed = m.GuidedFailed(
+            fence=system.work().fence, kind=FaultKind.INFRASTRUCTURE, detail="the environment broke"
+        )
         bench.tell("curator", failed)
         bench.settle()
     assert isinstance(system.work(), RolloutLease)
@@ -818,6 +820,15 @@ def test_a_guided_episode_that_ends_every_environment_is_given_up(
     assert isinstance(system.work(), RolloutLease)
 
 
+def test_a_guided_episode_whose_environment_ended_is_played_by_the_next_one_at_once(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system = with_a_failed_group(bench, tmp_path)
+    assert isinstance(system.work(), m.GuidedTask)
+    start_again(system, ENV)
+    assert isinstance(system.work("env-001"), m.GuidedTask)
+
+
 def test_a_guided_episode_that_hangs_every_environment_is_given_up(
     bench: InMemorySystem, tmp_path: Path
 ) -> None:
@@ -845,7 +856,7 @@ def test_a_late_report_of_a_guided_episode_ends_no_lease_of_another_environment(
     bench.advance(LEASE_S + 5)
     assert isinstance(system.work("env-001"), m.GuidedTask)
     report = {
-        "failed": m.GuidedFailed(fence=late, detail="too slow"),
+        "failed": m.GuidedFailed(fence=late, kind=FaultKind.INFRASTRUCTURE, detail="too slow"),
         "stored": m.GuidedStored(fence=late, task_id=TASK),
     }
     bench.tell("curator", report[how])

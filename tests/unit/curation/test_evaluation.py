@@ -7,7 +7,8 @@ import pytest
 
 from dart.config.config import Config, load_config
 from dart.core.records import Evaluation, EvaluationPhase
-from dart.curation.evaluation import LOOKS_PER_REQUEST, EvaluationSchedule
+from dart.curation.episode_leases import LOOKS_PER_REQUEST
+from dart.curation.evaluation import EvaluationSchedule
 from dart.curation.run_phases import RunPlan
 
 MANY = 3 * LOOKS_PER_REQUEST
