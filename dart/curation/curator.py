@@ -3,8 +3,9 @@
 The index is built from a snapshot of the record. It is updated with rows that are read again (`group_seen`,
 `rollout_seen`) and with decisions that were carried out. The index is never ahead of the record, so a
 restarted curator makes the same decisions as its predecessor. The curator does no I/O and has no clock: the
-caller passes the time. Every decision takes O(log n) for n live groups, tasks or held leases. Most decisions
-are messages to the store, which carries them out.
+caller passes the time. Every decision takes O(log n) for n live groups, tasks or held leases, except that the
+task of a new group takes O(n) where tasks are chosen by their expected spread. Most decisions are messages to
+the store, which carries them out.
 
 Rollout-wise scheduling (DART, arXiv 2509.23866 fig. 3c): an idle environment gets the next rollout of
 any group that has one to lease, oldest group first; no environment waits for another (invariant no-idle).

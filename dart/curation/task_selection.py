@@ -13,12 +13,13 @@ rewards), so a restarted curator continues where the earlier one stopped:
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from random import Random
 from typing import Protocol
 
 from dart.curation.indexed_heap import IndexedHeap
-from dart.curation.weighted_choice import WeightedChoice
 
 LEAST_WEIGHT = 0.1
 """Smallest weight of a task in `ByExpectedSpread`; 1 is the weight of a task whose next group certainly has
@@ -99,17 +100,20 @@ class ByExpectedSpread:
         self._start = Random(f"{order_seed}/by expected spread").random()
         self._opened = [0] * len(self._tasks)
         self._all_opened = 0
-        self._weights = WeightedChoice(len(self._tasks))
+        self._weights = [0.0] * len(self._tasks)
 
     def place(self, task_id: str, opened: int, spread: float, *, is_allowed: bool) -> None:
         position = self._position[task_id]
         self._all_opened += opened - self._opened[position]
         self._opened[position] = opened
-        self._weights.set(position, max(LEAST_WEIGHT, spread) if is_allowed else 0.0)
+        self._weights[position] = max(LEAST_WEIGHT, spread) if is_allowed else 0.0
 
     def first(self) -> str | None:
-        position = self._weights.at((self._start + self._all_opened * GOLDEN) % 1.0)
-        return None if position is None else self._tasks[position]
+        if not any(self._weights):
+            return None
+        sums = list(accumulate(self._weights))
+        point = (self._start + self._all_opened * GOLDEN) % 1.0 * sums[-1]
+        return self._tasks[bisect_right(sums, min(point, math.nextafter(sums[-1], 0.0)))]
 
 
 def expected_spread(successes: int, episodes: int, rollouts: int) -> float:

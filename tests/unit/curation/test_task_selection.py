@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dart.curation.task_selection import (
     ByExpectedSpread,
@@ -134,6 +136,25 @@ def test_a_task_that_may_have_no_group_gets_none() -> None:
     order.place("a", 3, 0.5, is_allowed=False)
     order.place("b", 0, 0.5, is_allowed=True)
     assert order.first() == "b"
+
+
+@given(
+    spreads=st.lists(st.sampled_from((0.0, 0.1, 0.5, 1.0)), min_size=1, max_size=40),
+    fraction=st.floats(0, 1, exclude_max=True),
+)
+def test_a_task_is_found_at_its_share_of_all_weight(spreads: list[float], fraction: float) -> None:
+    order = ByExpectedSpread([str(number) for number in range(len(spreads))], 0)
+    order._start = fraction
+    for number, spread in enumerate(spreads):
+        order.place(str(number), 0, spread, is_allowed=spread > 0)
+    found = order.first()
+    if not any(spreads):
+        assert found is None
+        return
+    assert found is not None
+    assert spreads[int(found)] > 0
+    point, before = fraction * sum(spreads), sum(spreads[: int(found)])
+    assert before - 1e-9 <= point <= before + spreads[int(found)] + 1e-9
 
 
 def test_a_restarted_order_goes_on_where_the_last_one_stopped() -> None:
