@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from dart.core.run_directory import RunPaths
     from dart.run.evaluation import Measurement
 
-NO_VERIFIER = (
-    "--best-of is not possible: no verifier can choose the best of {n} episodes, because no verifier judges "
-    "whole episodes. evaluation.verifier only judges where a click goes, for the grounding model in `dartrl "
-    "ground eval`. Give --episodes {n} instead of --best-of: pass@{n}, the probability that at least one of "
-    "{n} episodes succeeds, is the most that any verifier could reach"
-)
-
 OF_A_RUN, OF_AN_EVALUATION = "with --set training.policy=FOLDER", "as CHECKPOINT"
 """How a run is told which checkpoint to use, as messages say it, and how an evaluation is told."""
 
@@ -48,10 +41,6 @@ def evaluate(
             "--episodes", "-k", min=1, help="Episodes of each task, each on a held-out seed of its own."
         ),
     ] = None,
-    best_of: Annotated[
-        int | None,
-        typer.Option(min=2, help="Not possible: refused, because no verifier chooses among whole episodes."),
-    ] = None,
     run_dir: Annotated[
         Path | None,
         typer.Option(help="New directory in which the evaluation is kept. Default: it is only printed."),
@@ -76,8 +65,6 @@ def evaluate(
     * `dartrl eval models/UI-TARS-1.5-7B -c osworld-uitars-7b --tasks osworld-361 -k 4 --run-dir runs/base`
     * `dartrl eval --resume --run-dir runs/base`
     """
-    if best_of is not None:
-        end(NO_VERIFIER.format(n=best_of), ExitCode.USAGE)
     if resume != (checkpoint is None) or (resume and run_dir is None):
         end(
             "name either a checkpoint to measure, or an evaluation to continue with --resume --run-dir DIR",

@@ -90,7 +90,6 @@ def test_a_killed_evaluation_goes_on_and_plays_every_episode_once_without_a_trai
 
 def test_an_evaluation_that_cannot_be_done_as_asked_is_refused_before_it_starts(tmp_path: Path) -> None:
     for arguments, problem in (
-        (["--best-of", "4", tmp_path], "no verifier judges whole episodes"),
         (["--resume"], "--resume --run-dir DIR"),
         ([], "name either a checkpoint"),
         ([tmp_path, "--tasks", "osworld-45"], "osworld-ablation-45"),
