@@ -95,15 +95,15 @@ def run_checks(target: CheckTarget, checks: tuple[Check, ...] | None = None) -> 
     return [found for check in checks or CHECKS for found in check(target)]
 
 
-def _fine(topic: str, found: str) -> CheckResult:
+def fine(topic: str, found: str) -> CheckResult:
     return CheckResult(topic=topic, verdict=CheckVerdict.FINE, found=found)
 
 
-def _wrong(topic: str, found: str, remedy: str) -> CheckResult:
+def wrong(topic: str, found: str, remedy: str) -> CheckResult:
     return CheckResult(topic=topic, verdict=CheckVerdict.WRONG, found=found, remedy=remedy)
 
 
-def _note(topic: str, found: str, remedy: str = "") -> CheckResult:
+def note(topic: str, found: str, remedy: str = "") -> CheckResult:
     return CheckResult(topic=topic, verdict=CheckVerdict.NOTE, found=found, remedy=remedy)
 
 
@@ -114,7 +114,7 @@ def _problem(topic: str, problem: str) -> CheckResult:
     whole message is both.
     """
     found, _, remedy = problem.partition("; " if "; " in problem else ": ")
-    return _wrong(topic, found, remedy or problem)
+    return wrong(topic, found, remedy or problem)
 
 
 def _unless_missing(topic: str, missing: Iterator[str], found: Callable[[], str]) -> Iterator[CheckResult]:
@@ -122,7 +122,7 @@ def _unless_missing(topic: str, missing: Iterator[str], found: Callable[[], str]
     problems = list(missing)
     yield from (_problem(topic, problem) for problem in problems)
     if not problems:
-        yield _fine(topic, found())
+        yield fine(topic, found())
 
 
 # ---- what is installed ----
@@ -130,7 +130,7 @@ def _unless_missing(topic: str, missing: Iterator[str], found: Callable[[], str]
 
 def python(_: CheckTarget) -> Iterator[CheckResult]:
     """Report the Python interpreter. It needs no check: pip installs dartrl only into supported versions."""
-    yield _fine("python", f"{platform.python_version()} at {sys.executable}")
+    yield fine("python", f"{platform.python_version()} at {sys.executable}")
 
 
 def packages(target: CheckTarget) -> Iterator[CheckResult]:
@@ -148,14 +148,14 @@ def gpu(target: CheckTarget) -> Iterator[CheckResult]:
     cards = ", ".join(of_gpus("name"))
     build = _version_of("torch")
     if not cards:
-        yield _note(
+        yield note(
             "gpu", f"no card; torch {build} computes on the processor, for which the laptop job is made"
         )
     elif "+cpu" in build:
         remedy = "install the build of torch for your CUDA version (pytorch.org)"
-        yield _note("gpu", f"{cards}, which torch {build} cannot use", remedy)
+        yield note("gpu", f"{cards}, which torch {build} cannot use", remedy)
     else:
-        yield _fine("gpu", f"{cards}, torch {build}")
+        yield fine("gpu", f"{cards}, torch {build}")
 
 
 def _version_of(package: str) -> str:
@@ -195,15 +195,15 @@ def disk(target: CheckTarget) -> Iterator[CheckResult]:
     found = f"{free / GIB:.1f} GiB free at {folder}"
     need = disk_need(target.config, root)
     if need is not None and need.lacking_bytes:
-        yield _wrong("disk", str(need), need.remedy)
+        yield wrong("disk", str(need), need.remedy)
     elif free < DISK_OUT_BYTES:
-        yield _wrong("disk", found, "free some space, because a run on a full disk waits for space")
+        yield wrong("disk", found, "free some space, because a run on a full disk waits for space")
     elif free < DISK_LOW_BYTES:
-        yield _note("disk", found, "free some space before a long run, or lower training.checkpoints_kept")
+        yield note("disk", found, "free some space before a long run, or lower training.checkpoints_kept")
     else:
-        yield _fine("disk", found)
+        yield fine("disk", found)
     if not os.access(folder, os.W_OK):
-        yield _wrong("disk", f"{folder} cannot be written to", "choose another place with --run-dir")
+        yield wrong("disk", f"{folder} cannot be written to", "choose another place with --run-dir")
 
 
 def files(_: CheckTarget) -> Iterator[CheckResult]:
@@ -213,10 +213,10 @@ def files(_: CheckTarget) -> Iterator[CheckResult]:
 
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= FILES_LOW:
-        yield _fine("files", f"a process may open {'any number of' if hard == -1 else hard} files")
+        yield fine("files", f"a process may open {'any number of' if hard == -1 else hard} files")
     else:
         remedy = "raise the limit: 'ulimit -Hn 65536' as root, or LimitNOFILE= in the unit file"
-        yield _wrong(
+        yield wrong(
             "files", f"a process may open only {hard} files; a supervisor of many children needs more", remedy
         )
 
@@ -229,10 +229,10 @@ def shared_memory(target: CheckTarget) -> Iterator[CheckResult]:
     total = shutil.disk_usage(SHARED_MEMORY).total
     found = f"{SHARED_MEMORY} has {size(total)}"
     if total >= SHARED_MEMORY_LOW_BYTES:
-        yield _fine("shared memory", found)
+        yield fine("shared memory", found)
     else:
         remedy = "start the container with --ipc=host or --shm-size=8g, because NCCL may need it between GPUs"
-        yield _note("shared memory", found, remedy)
+        yield note("shared memory", found, remedy)
 
 
 def ports(target: CheckTarget) -> Iterator[CheckResult]:
@@ -244,9 +244,9 @@ def ports(target: CheckTarget) -> Iterator[CheckResult]:
                 listener.bind(("127.0.0.1", port))
             except OSError as error:
                 remedy = f"find its process with 'ss -ltnp sport = :{port}', or choose another port"
-                yield _wrong("ports", f"port {port} on 127.0.0.1: {error.strerror}", remedy)
+                yield wrong("ports", f"port {port} on 127.0.0.1: {error.strerror}", remedy)
             else:
-                yield _fine("ports", f"port {port} on 127.0.0.1 is free")
+                yield fine("ports", f"port {port} on 127.0.0.1 is free")
 
 
 # ---- a run ----
@@ -255,22 +255,22 @@ def ports(target: CheckTarget) -> Iterator[CheckResult]:
 def run_state(target: CheckTarget) -> Iterator[CheckResult]:
     """Report whether the run is running; if not, report each process that is left over from it."""
     if target.paths is None:
-        yield _note("run", "no run to check; name one with --run-dir")
+        yield note("run", "no run to check; name one with --run-dir")
         return
     root = target.paths.root
     found = lock_holder(root)
     is_led = found is not None and (not found.pid or found.is_shown_here)
     led_by = f"is running as process {found.pid}" if found and found.pid else "is being started"
-    yield _fine("run", f"{root} {led_by if is_led else 'is not running'}")
+    yield fine("run", f"{root} {led_by if is_led else 'is not running'}")
     orphans = [] if is_led else _orphans(target.paths)
     for name, orphan in orphans:
-        yield _wrong(
+        yield wrong(
             "processes",
             f"{name} (process {orphan}) is left over from the run in {root}",
             f"the next start of the run ends this process; or end it now with 'kill -9 {orphan}'",
         )
     if not orphans:
-        yield _fine("processes", "no process is left over from an earlier start of the run")
+        yield fine("processes", "no process is left over from an earlier start of the run")
 
 
 def _orphans(paths: RunPaths) -> list[tuple[str, int]]:
@@ -306,14 +306,12 @@ def record(target: CheckTarget) -> Iterator[CheckResult]:
         yield _problem("record", str(error))
         return
     if books.holds:
-        yield _fine("books", str(books))
+        yield fine("books", str(books))
     else:
-        yield _wrong(
-            "books", str(books), "rollouts were lost: keep the run directory, and report this defect"
-        )
-    yield from (_wrong("record", str(one), one.remedy) for one in damage)
+        yield wrong("books", str(books), "rollouts were lost: keep the run directory, and report this defect")
+    yield from (wrong("record", str(one), one.remedy) for one in damage)
     if not damage:
-        yield _fine("record", "the record is consistent; --data also checks the screenshots")
+        yield fine("record", "the record is consistent; --data also checks the screenshots")
 
 
 def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:
@@ -326,9 +324,9 @@ def checkpoint(target: CheckTarget) -> Iterator[CheckResult]:
         newest, damage = check_checkpoints(target.paths, full=False)
     except DartError:
         return  # the check of the record reports it
-    yield from (_wrong("checkpoint", str(one), one.remedy) for one in damage)
+    yield from (wrong("checkpoint", str(one), one.remedy) for one in damage)
     if newest > 0 and not damage:
-        yield _fine("checkpoint", f"the checkpoint of the newest version, {newest}, is undamaged")
+        yield fine("checkpoint", f"the checkpoint of the newest version, {newest}, is undamaged")
 
 
 CHECKS: tuple[Check, ...] = (

@@ -9,8 +9,9 @@ machine is reverted. Every wait has a deadline.
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 from dart.config.machine_address import MachineAddress, parse_address
 from dart.config.sections import OSWorldSettings
@@ -40,7 +41,7 @@ from dart.environments.osworld.scoring_environment import (
     find_evaluators,
 )
 from dart.environments.osworld.tasks import PREFIX, OSWorldTask, load_task, task_ids
-from dart.preflight.doctor import CheckResult, CheckVerdict
+from dart.preflight.doctor import CheckResult, CheckVerdict, fine, note, wrong
 
 CALL_DEADLINE_S = 20.0
 """Deadline in seconds of a single call to a machine. A machine that is up answers within one second."""
@@ -64,6 +65,11 @@ class MachineCheckResult(CheckResult):
 
     machine: str
     """Address of the machine; empty for a check of this computer."""
+
+    @classmethod
+    def at(cls, machine: str, result: CheckResult) -> Self:
+        """Return the result of a check with the machine."""
+        return cls(machine=machine, **asdict(result))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,38 +100,37 @@ async def check_machines(
     if scoring is not None:
         tasks = chosen_tasks(preflight.settings.tasks, scoring, preflight.applications)
         found += _without_tasks(preflight, tasks)
-    for one in found:
+    results = [MachineCheckResult.at("", one) for one in found]
+    for one in results:
         report(one)
     turns = asyncio.Semaphore(MACHINES_AT_ONCE)
 
     async def checked(number: int) -> list[MachineCheckResult]:
-        results = []
+        machine = str(parse_address(preflight.settings.addresses[number]))
+        of_machine: list[MachineCheckResult] = []
         async with turns:
             async for one in _checks(preflight, number, tasks):
-                report(one)
-                results.append(one)
-        return results
+                of_machine.append(MachineCheckResult.at(machine, one))
+                report(of_machine[-1])
+        return of_machine
 
     numbers = range(len(preflight.settings.addresses))
-    for results in await asyncio.gather(*map(checked, numbers)):
-        found += results
-    return found
+    for of_machine in await asyncio.gather(*map(checked, numbers)):
+        results += of_machine
+    return results
 
 
-def _evaluators(preflight: Preflight) -> tuple[ScoringEnvironment | None, list[MachineCheckResult]]:
+def _evaluators(preflight: Preflight) -> tuple[ScoringEnvironment | None, list[CheckResult]]:
     """Return the evaluators' virtual environment, or None if it is missing, and the result of the check."""
-    results = _Results("")
     try:
         scoring = find_evaluators(preflight.settings.evaluators)
     except EvaluatorsMissing as error:
         found, _, remedy = str(error).partition(": ")
-        return None, [results.wrong("evaluators", f"{found}; so no task was tried", remedy)]
-    return scoring, [results.fine("evaluators", f"{scoring.name} in {preflight.settings.evaluators}")]
+        return None, [wrong("evaluators", f"{found}; so no task was tried", remedy)]
+    return scoring, [fine("evaluators", f"{scoring.name} in {preflight.settings.evaluators}")]
 
 
-def _without_tasks(
-    preflight: Preflight, tasks: Mapping[str, "TaskOfApplication"]
-) -> Iterator[MachineCheckResult]:
+def _without_tasks(preflight: Preflight, tasks: Mapping[str, "TaskOfApplication"]) -> Iterator[CheckResult]:
     """Yield a result if there are no tasks at all, or none of an application in `preflight.applications`."""
     absent = preflight.applications - tasks.keys()
     if absent or not tasks:
@@ -134,7 +139,7 @@ def _without_tasks(
         if absent:
             known = ", ".join(sorted(_areas(preflight.settings.tasks))) or "none"
             remedy += f"; applications there: {known}"
-        yield _Results("").wrong("tasks", f"no tasks{of} in {preflight.settings.tasks}", remedy)
+        yield wrong("tasks", f"no tasks{of} in {preflight.settings.tasks}", remedy)
 
 
 # ---- which tasks ----
@@ -200,30 +205,9 @@ def _rank(task: OSWorldTask) -> tuple[int, bool]:
 # ---- one machine ----
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
-    """Makes the results of the checks of one machine; an empty address means this computer."""
-
-    machine: str
-
-    def fine(self, topic: str, found: str) -> MachineCheckResult:
-        return self._made(CheckVerdict.FINE, topic, found, "")
-
-    def note(self, topic: str, found: str, remedy: str = "") -> MachineCheckResult:
-        return self._made(CheckVerdict.NOTE, topic, found, remedy)
-
-    def wrong(self, topic: str, found: str, remedy: str) -> MachineCheckResult:
-        return self._made(CheckVerdict.WRONG, topic, found, remedy)
-
-    def _made(self, verdict: CheckVerdict, topic: str, found: str, remedy: str) -> MachineCheckResult:
-        return MachineCheckResult(
-            machine=self.machine, topic=topic, verdict=verdict, found=found, remedy=remedy
-        )
-
-
 async def _checks(
     preflight: Preflight, number: int, tasks: Mapping[str, TaskOfApplication]
-) -> AsyncIterator[MachineCheckResult]:
+) -> AsyncIterator[CheckResult]:
     """Yield the results of one machine. If its guest server does not answer, that is the only result.
 
     number   index of the machine in `settings.addresses`
@@ -231,17 +215,16 @@ async def _checks(
     """
     settings = preflight.settings
     address = parse_address(settings.addresses[number])
-    results = _Results(str(address))
     guest = preflight.guest_of(f"the machine at {address}", address)
     try:
-        reached = await _guest(guest, results)
+        reached = await _guest(guest)
         yield reached
         if reached.verdict is CheckVerdict.WRONG:
             return
-        yield await _screen(guest, settings, results)
-        yield await _desktop(guest, results)
-        yield await _output(guest, results)
-        yield await _clipboard(guest, results)
+        yield await _screen(guest, settings)
+        yield await _desktop(guest)
+        yield await _output(guest)
+        yield await _clipboard(guest)
     finally:
         await guest.close()
     provider = AddressList(settings.addresses, number, settings.revert_command)
@@ -249,18 +232,18 @@ async def _checks(
     environment = OSWorldEnvironment(settings, provider, settings.cache, scratch, preflight.guest_of)
     try:
         for area, chosen in tasks.items():
-            async for one in _application(preflight, environment, area, chosen, results):
+            async for one in _application(preflight, environment, area, chosen):
                 yield one
     finally:
         await environment.close()
 
 
-async def _guest(guest: Guest, results: _Results) -> MachineCheckResult:
+async def _guest(guest: Guest) -> CheckResult:
     try:
         await guest.screenshot(deadline_s=CALL_DEADLINE_S)
     except InfrastructureFault as error:
-        return results.wrong("guest", str(error), _remedy_of_guest(error, guest.address))
-    return results.fine("guest", "answers, and takes screenshots")
+        return wrong("guest", str(error), _remedy_of_guest(error, guest.address))
+    return fine("guest", "answers, and takes screenshots")
 
 
 def _remedy_of_guest(error: InfrastructureFault, address: MachineAddress) -> str:
@@ -275,16 +258,16 @@ def _remedy_of_guest(error: InfrastructureFault, address: MachineAddress) -> str
     return "look into the log of the guest server; it needs an X server and a desktop session"
 
 
-async def _screen(guest: Guest, settings: OSWorldSettings, results: _Results) -> MachineCheckResult:
+async def _screen(guest: Guest, settings: OSWorldSettings) -> CheckResult:
     try:
         size = await guest.screen_size(deadline_s=CALL_DEADLINE_S)
         shown = png_size(await guest.screenshot(deadline_s=CALL_DEADLINE_S))
     except InfrastructureFault as error:
-        return results.wrong("screen", str(error), "look into the log of the guest server")
+        return wrong("screen", str(error), "look into the log of the guest server")
     expected = (settings.width, settings.height)
     if size == shown == expected:
-        return results.fine("screen", _written(size))
-    return results.wrong(
+        return fine("screen", _written(size))
+    return wrong(
         "screen",
         f"the screen has {_written(size)} pixels, a screenshot {_written(shown)}, and the configuration says "
         f"{_written(expected)}",
@@ -297,26 +280,26 @@ def _written(size: tuple[int, int]) -> str:
     return f"{size[0]}x{size[1]}"
 
 
-async def _desktop(guest: Guest, results: _Results) -> MachineCheckResult:
+async def _desktop(guest: Guest) -> CheckResult:
     try:
         state = await read_guest_state(guest, deadline_s=CALL_DEADLINE_S)
     except InfrastructureFault as error:
         remedy = "install python-xlib and pyautogui for the program `python` of the guest server"
-        return results.wrong("desktop", str(error), remedy)
+        return wrong("desktop", str(error), remedy)
     if missing := state.missing(None):
-        return results.wrong("desktop", missing, "start the desktop session before the guest server")
-    return results.fine("desktop", f"{state.manager}, {len(state.windows)} windows")
+        return wrong("desktop", missing, "start the desktop session before the guest server")
+    return fine("desktop", f"{state.manager}, {len(state.windows)} windows")
 
 
-async def _output(guest: Guest, results: _Results) -> MachineCheckResult:
+async def _output(guest: Guest) -> CheckResult:
     """Check that the output of a program has only what it prints, because evaluators use outputs as paths."""
     try:
         ended = await guest.python(PRINTS, deadline_s=CALL_DEADLINE_S)
     except InfrastructureFault as error:
-        return results.wrong("output", str(error), "look into the log of the guest server")
+        return wrong("output", str(error), "look into the log of the guest server")
     if ended.output.strip() == PRINTED:
-        return results.fine("output", "programs print what they should and nothing else")
-    return results.wrong(
+        return fine("output", "programs print what they should and nothing else")
+    return wrong(
         "output",
         f"a program that imports pyautogui and prints {PRINTED!r} printed "
         f"{(ended.output or ended.error).strip()[:200]!r}; evaluators use such output as a path, so they "
@@ -326,7 +309,7 @@ async def _output(guest: Guest, results: _Results) -> MachineCheckResult:
     )
 
 
-async def _clipboard(guest: Guest, results: _Results) -> MachineCheckResult:
+async def _clipboard(guest: Guest) -> CheckResult:
     """Check that a text can be copied to the clipboard and read back.
 
     The check runs the same kind of program as actions, so it also needs pyautogui on the machine.
@@ -340,9 +323,9 @@ async def _clipboard(guest: Guest, results: _Results) -> MachineCheckResult:
     except InfrastructureFault as error:
         said = str(error)
     if not said:
-        return results.fine("clipboard", "keeps text with characters that no keyboard has")
+        return fine("clipboard", "keeps text with characters that no keyboard has")
     remedy = "install pyautogui and pyperclip for the program `python` of the guest server, and xclip"
-    return results.wrong("clipboard", f"a copied text did not come back: {said}", remedy)
+    return wrong("clipboard", f"a copied text did not come back: {said}", remedy)
 
 
 # ---- one application ----
@@ -353,15 +336,14 @@ async def _application(
     environment: OSWorldEnvironment,
     area: str,
     chosen: TaskOfApplication,
-    results: _Results,
-) -> AsyncIterator[MachineCheckResult]:
+) -> AsyncIterator[CheckResult]:
     """Yield the results of trying an application's task. A failed result is always the last one.
 
     area   name of the application
     """
     task_id, deadline_s = chosen.task_id, preflight.deadline_s
     if not task_id:
-        yield results.note(area, f"no task of this application can be played: {chosen.why_none}")
+        yield note(area, f"no task of this application can be played: {chosen.why_none}")
         return
     short = task_id.removeprefix(PREFIX)
     doing = "setting it up"
@@ -370,25 +352,23 @@ async def _application(
         doing = "judging it before any action"
         before = await environment.evaluate(deadline_s=deadline_s)
         if before != 0.0:
-            yield results.wrong(
-                area, f"{short} is judged {before:g} before any action", _not_clean(preflight)
-            )
+            yield wrong(area, f"{short} is judged {before:g} before any action", _not_clean(preflight))
             return
         if task_id not in ORACLES:
-            yield results.note(area, f"{short} is set up and judged 0; no script plays it")
+            yield note(area, f"{short} is set up and judged 0; no script plays it")
         else:
             doing = "playing it by its script"
             await environment.run_command(ORACLES[task_id], deadline_s=deadline_s)
             doing = "judging it after its script"
             after = await environment.evaluate(deadline_s=deadline_s)
             if after != 1.0:
-                yield results.wrong(area, f"{short} is judged {after:g} after its script", NOT_ONE)
+                yield wrong(area, f"{short} is judged {after:g} after its script", NOT_ONE)
                 return
-            yield results.fine(area, f"{short} is set up, judged 0, played by its script, judged 1")
+            yield fine(area, f"{short} is set up, judged 0, played by its script, judged 1")
         doing = "reverting it"
-        yield await _reverted(preflight, environment, area, task_id, results)
+        yield await _reverted(preflight, environment, area, task_id)
     except EnvironmentFault as error:
-        yield results.wrong(area, f"{short}: {doing} failed: {error}", _remedy_of_task(error, short))
+        yield wrong(area, f"{short}: {doing} failed: {error}", _remedy_of_task(error, short))
 
 
 NOT_ONE = (
@@ -409,8 +389,8 @@ def _not_clean(preflight: Preflight) -> str:
 
 
 async def _reverted(
-    preflight: Preflight, environment: OSWorldEnvironment, area: str, task_id: str, results: _Results
-) -> MachineCheckResult:
+    preflight: Preflight, environment: OSWorldEnvironment, area: str, task_id: str
+) -> CheckResult:
     """Check that the machine can be reverted: reset the task again, and check that it is judged 0.
 
     The reset reverts the machine and compares its state with that of its first start. Without a
@@ -418,7 +398,7 @@ async def _reverted(
     """
     topic = f"{area} reverted"
     if preflight.settings.renew == "keep":
-        return results.note(
+        return note(
             topic,
             "nothing reverts the machine: what the task changed is still there",
             "set environments.osworld.revert_command, or revert the machine now",
@@ -426,12 +406,12 @@ async def _reverted(
     await environment.reset(task_id, 0, deadline_s=preflight.deadline_s)
     score = await environment.evaluate(deadline_s=preflight.deadline_s)
     if score != 0.0:
-        return results.wrong(
+        return wrong(
             topic,
             f"the task is judged {score:g} after the machine was reverted",
             RESTORES,
         )
-    return results.fine(topic, "files and windows are those of the first start, and the task is judged 0")
+    return fine(topic, "files and windows are those of the first start, and the task is judged 0")
 
 
 def _remedy_of_task(error: EnvironmentFault, short: str) -> str:
