@@ -3,7 +3,8 @@
 Receives   mail for names of other hosts (the board routes it here), Export, WhichLinks; frames from the agent
 Tells      LinkUp and LinkDown to the actors named in `tells`
 Dies when  the agent that carries its frames does not listen or closes the socket; a host's name is invalid
-On restart every session is opened anew under a higher epoch; until then no name of another host is living
+On restart it waits for the agent, which may be started anew too, for at most AGENT_WAIT_S. Every session is
+           opened anew under a higher epoch; until then no name of another host is living
 
 One host leads and the others follow. A follower sends Hello to the leader until the leader answers with
 Welcome. From then on the two have a session. A side that hears nothing for `lease_s` counts the other side as
@@ -43,7 +44,7 @@ from actors.bridge_messages import (
 )
 from actors.codec import Envelope, MessageKind, UndecodedMessage
 from actors.directory import Directory
-from actors.errors import ActorDied, MailboxFull, MalformedMessage, MessageTooLarge
+from actors.errors import ActorDied, MailboxFull, MalformedMessage, MessageTooLarge, WireClosed
 from actors.link import (
     ACTIVITIES_PER_FRAME,
     ACTIVITY_PER_LEASE,
@@ -78,6 +79,13 @@ TICK_S = 0.05
 GAUGES_S = 0.25
 """Seconds between two announcements of changed gauges."""
 
+AGENT_WAIT_S = 180.0
+"""How long a restarted bridge waits for its agent, in seconds: on a cluster a new one is started within two
+minutes, after a wait of a minute at most."""
+
+AGENT_LOOK_S = 0.2
+"""Seconds between two attempts to connect to an agent that does not listen yet."""
+
 FRAMES_PER_TURN = 256
 FRAMES_S = 0.1
 """After FRAMES_PER_TURN frames or FRAMES_S seconds a turn stops reading frames, so that mail is read, too."""
@@ -111,7 +119,7 @@ class Bridge(Actor):
     speaks_for_others = False
     """Whether the other side of a session may announce names of third hosts; only the leader may."""
 
-    def on_start(self) -> None:
+    async def on_start(self) -> None:
         self.host = str(self.args["host"])
         check_host(self.host)
         self.lease_s = float(self.args.get("lease_s", LEASE_S))
@@ -120,7 +128,6 @@ class Bridge(Actor):
         self.late = 0
         self.malformed = 0
         self._is_draining = self._drains_soon = False
-        self._ticked_s = self.clock.monotonic_s()
         self._activity_s = self._gauges_s = 0.0
         self._activity_turn = 0
         self.directory = Directory(self.board, self.host, self.identity.slot, self.clock)
@@ -129,9 +136,10 @@ class Bridge(Actor):
         self._tell_of(LinkDown(host="", epoch=0, reason="the bridge was started anew", is_given_up=True))
         for name in (*self.args.get("exports", ()), self.identity.name):
             self.announced.export(name, Visibility())
-        self.wire: Wire = self.open_wire()
+        self.wire = await self._wire_of_agent()
         for fd in self.wire.fds:
             self.runtime.watch(fd, self.drain)
+        self._ticked_s = self.clock.monotonic_s()
         self.every(TICK_S, self.tick)
 
     def on_stop(self) -> None:
@@ -141,6 +149,18 @@ class Bridge(Actor):
 
     def open_wire(self) -> Wire:
         return AgentWire(Path(self.args["wire"]))
+
+    async def _wire_of_agent(self) -> Wire:
+        """Connect to the agent. It listens before the first start; a restarted bridge waits for it."""
+        is_restarted = self.identity.incarnation > 1
+        give_up_s = self.clock.monotonic_s() + (AGENT_WAIT_S if is_restarted else 0.0)
+        while True:
+            try:
+                return self.open_wire()
+            except WireClosed:
+                if self.clock.monotonic_s() >= give_up_s:
+                    raise
+            await self.sleep(AGENT_LOOK_S)
 
     # ---- what the two sides do differently ----
 

@@ -34,7 +34,7 @@ class FollowerBridge(Bridge):
 
     speaks_for_others = True
 
-    def on_start(self) -> None:
+    async def on_start(self) -> None:
         self._leader = str(self.args["leader"])
         check_host(self._leader)
         self._last_epoch = 0
@@ -42,7 +42,7 @@ class FollowerBridge(Bridge):
         self._peer_epochs: dict[str, int] = {}
         """The newest epoch of each host that the leader has announced, also of those that are lost."""
         self._early = EarlyFrames()
-        super().on_start()
+        await super().on_start()
         if self._leader == self.host:
             raise InvalidHost(f"{self.host!r} is the leader's own name; give this host another name")
         self._begin_hello()

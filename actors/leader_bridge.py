@@ -25,11 +25,11 @@ from actors.link import (
 class LeaderBridge(Bridge):
     """Opens a session for every host that says Hello, and announces each session to the other hosts."""
 
-    def on_start(self) -> None:
+    async def on_start(self) -> None:
         self._epochs: dict[str, int] = {}
         self._first_epoch = first_epoch(self.clock.unix_s())
         self._peers: ChangeLog[str, Peer] = ChangeLog()
-        super().on_start()
+        await super().on_start()
         for name in self.args.get("services", ()):
             self.announced.export(name, Visibility(is_plain=True))
 

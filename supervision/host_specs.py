@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from actors.bridge import AGENT_WAIT_S
 from actors.bridge_messages import wire_name
 from actors.codec import to_plain
 from actors.link import LEASE_S, machine_row
@@ -19,7 +20,7 @@ from supervision.messages import (
     UpdateFlags,
 )
 from supervision.placement import HOST_BACKOFF, HOST_BREAKER, PlacedSpec
-from supervision.supervisor import dynamic_supervisor_spec, in_a_spec, supervisor_spec
+from supervision.supervisor import ALONE_START_S, dynamic_supervisor_spec, in_a_spec, supervisor_spec
 
 BRIDGE_BACKOFF_S = 1.0
 """The longest wait before a bridge is restarted: a host without a bridge counts as lost after a lease."""
@@ -147,6 +148,7 @@ def _bridge_spec(actor: str, link: Mapping[str, Any]) -> ChildSpec:
         args=dict(link),
         type=ChildType.SUPERVISOR,
         backoff=Backoff(max_s=BRIDGE_BACKOFF_S),
+        start_deadline_s=ALONE_START_S + AGENT_WAIT_S,
         hang_deadline_s=max(LEAST_HANG_S, 2 * link["lease_s"]),
     )
 

@@ -2,7 +2,7 @@
 
 from actors.actor import Actor, Sender, receives
 from actors.board import INCARNATIONS_PER_PLACEMENT, LIVING, ActorState
-from actors.bridge_messages import Export, Exported, LinkDown, LinkUp
+from actors.bridge_messages import Export, LinkDown, LinkUp
 from actors.errors import ActorError
 from actors.future import Future
 from actors.monitors import Exit
@@ -83,7 +83,7 @@ class HostSupervisor(Actor):
         if self.args["follows"]:
             await self._enter(NO_EPOCH, news.reason)
         elif not news.host:
-            await self._export_again()
+            self._export_again()
         return None
 
     @receives(StartPlaced)
@@ -110,10 +110,11 @@ class HostSupervisor(Actor):
         except ActorError as error:  # the board is full
             return Carries(ok=False, reason=str(error))
         self._announced_to_all[spec.id] = order.is_announced_to_all
-        exported = self._export(spec.id)  # read by the bridge before any mail of the actor or those below it
+        if not self._export(spec.id):  # read by the bridge before any mail of the actor or those below it
+            del self._announced_to_all[spec.id]
+            return Carries(ok=False, reason="the bridge of this host takes no messages now")
         deadline_s = spec.start_deadline_s + ANSWER_SLACK_S
         answer: Managed = await self.ask(PLACED, start_child(spec), deadline_s=deadline_s)
-        await exported
         if not answer.ok:
             self._announced_to_all.pop(spec.id, None)  # the bridge announces that its row is free
             return Carries(ok=False, reason=answer.reason)
@@ -133,15 +134,20 @@ class HostSupervisor(Actor):
 
     # ---- inside ----
 
-    def _export(self, name: str) -> Future[Exported]:
-        return self.ask(
+    def _export(self, name: str) -> bool:
+        """Have the bridge announce a placed actor; False if it takes no messages.
+
+        The answer is not waited for, because the bridge may itself wait for its agent. If the bridge ends
+        before it reads this message, `_export_again` follows.
+        """
+        return self.tell(
             BRIDGE, Export(name=name, placed=True, is_announced_to_all=self._announced_to_all[name])
         )
 
-    async def _export_again(self) -> None:
+    def _export_again(self) -> None:
         """Export the actors that were placed here again, because the leader's bridge was restarted."""
-        for end in [self._export(name) for name in self._announced_to_all]:
-            await end
+        for name in self._announced_to_all:
+            self._export(name)
 
     def _is_of_leader(self, sender: Sender) -> bool:
         """Whether the sender is the leader's actor `hosts`.

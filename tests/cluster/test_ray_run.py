@@ -15,6 +15,8 @@ import pytest
 from dart.cluster.local_cluster import LocalCluster, local_cluster
 from dart.core.errors import NotRunningError
 from dart.core.run_directory import holder
+from dart.inspect.exit_reports import RESTARTED
+from supervision.reports import read
 from tests.cluster.ray_runs import SECRET, WAIT_S, Run, await_end, cluster_file, command_lines, ended_at_last
 
 pytestmark = pytest.mark.timeout(1200)
@@ -105,6 +107,8 @@ def test_a_run_goes_on_after_the_agent_of_its_control_node_was_killed(run: Run) 
     assert list(run.versions()) == list(range(UPDATES + 1))
     assert run.is_sound()
     assert "node_starting" in (run.paths.logs / "cluster.jsonl").read_text()
+    failed = {one.offender.id for one in read(run.paths.root, "machine-a") if one.context == RESTARTED}
+    assert failed == {"bridge"}, "the shards of the control node went on"
 
 
 def _refuse_ended(run: Run) -> None:

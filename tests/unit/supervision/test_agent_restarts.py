@@ -1,0 +1,142 @@
+"""The leader's actors while the agent of its host is away and started anew, on one host of memory."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.board import LIVING, ActorState
+from actors.bridge import Bridge
+from actors.testing import InMemorySystem
+from actors.wire import AgentWire
+from supervision import reports
+from supervision.child_spec import ChildSpec, Strategy, SupervisorFlags
+from supervision.host_messages import Whereabouts, WhereIs, place_actor
+from supervision.host_specs import leader_spec
+from supervision.placement import RETRY_S, PlacedSpec
+from supervision.supervisor import Supervisor, supervisor_args
+
+ROOT = SupervisorFlags(strategy=Strategy.REST_FOR_ONE, max_restarts=6, max_seconds=120.0)
+
+
+def traveller(name: str, actor: str = "Traveller") -> PlacedSpec:
+    return PlacedSpec(child=ChildSpec(id=name, actor=f"tests.unit.supervision.travellers:{actor}"))
+
+
+class Agent:
+    """An agent that has no other host to send to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(str(path))
+        self._socket.listen()
+
+    def end(self) -> None:
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+
+def start_tree(bench: InMemorySystem, wire: Path) -> None:
+    machine = leader_spec(host="a", wire=wire, placed=(traveller("job"),))
+    bench.start(Supervisor, "root", supervisor_args(ROOT, (machine,)))
+    bench.advance(2.0)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySystem]:
+    wires: list[AgentWire] = []
+
+    def open_wire(bridge: Bridge) -> AgentWire:
+        wires.append(AgentWire(Path(bridge.args["wire"])))
+        return wires[-1]
+
+    monkeypatch.setattr(Bridge, "open_wire", open_wire)
+    with InMemorySystem(tmp_path, live_children=True) as bench:
+        yield bench
+    for wire in wires:  # the end of its process would close it
+        wire.close()
+
+
+def living(bench: InMemorySystem) -> dict[str, int]:
+    return {row.name: row.incarnation for row in bench.board.rows() if row.state in LIVING}
+
+
+def is_up(bench: InMemorySystem, name: str) -> bool:
+    asked = bench.ask("hosts", WhereIs(name=name))
+    bench.settle()
+    place: Whereabouts = asked.result()
+    return place.is_up
+
+
+@pytest.mark.parametrize("bridge_waits_s", [180.0, 20.0])
+def test_an_agent_that_is_away_for_a_minute_costs_its_host_nothing_but_the_bridge(
+    bench: InMemorySystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bridge_waits_s: float
+) -> None:
+    monkeypatch.setattr("actors.bridge.AGENT_WAIT_S", bridge_waits_s)
+    agent = Agent(tmp_path / "wire")
+    start_tree(bench, tmp_path / "wire")
+    before = living(bench)
+    agent.end()
+    bench.advance(61.0)
+    assert bench.row("bridge").state is ActorState.STARTING
+    ends = [report.reason for report in reports.read(tmp_path, "machine-a")]
+    assert len(ends) == (1 if bridge_waits_s > 61.0 else 4)
+    assert all("WireClosed" in reason for reason in ends)
+    agent = Agent(tmp_path / "wire")
+    bench.advance(2.0)
+    agent.end()
+    after = living(bench)
+    assert after.pop("bridge") > before.pop("bridge")
+    assert after == before
+    assert is_up(bench, "job")
+
+
+def test_an_actor_that_is_placed_while_the_bridge_waits_for_its_agent_stays_and_is_announced_later(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    agent = Agent(tmp_path / "wire")
+    start_tree(bench, tmp_path / "wire")
+    agent.end()
+    bench.advance(10.0)
+    bench.tell("hosts", place_actor(traveller("slow", "Slow")))
+    bench.advance(10.0)
+    assert is_up(bench, "slow")
+    before = living(bench)
+    agent = Agent(tmp_path / "wire")
+    bench.advance(2.0)
+    agent.end()
+    assert living(bench) == before
+    announced = bench.actor("bridge").announced
+    assert all(announced.is_announced(name) for name in ("job", "slow"))
+
+
+def test_an_actor_that_is_placed_at_the_moment_in_which_the_bridge_ends_is_placed_a_little_later(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    agent = Agent(tmp_path / "wire")
+    start_tree(bench, tmp_path / "wire")
+    before = living(bench)
+    bench.kill("bridge")
+    bench.tell("hosts", place_actor(traveller("late", "Slow")))
+    bench.turn("hosts")
+    bench.turn("host")
+    bench.advance(1.0)
+    assert not is_up(bench, "late")
+    bench.advance(RETRY_S + 4.0)
+    assert is_up(bench, "late")
+    agent.end()
+    after = living(bench)
+    assert after.pop("bridge") > before.pop("bridge")
+    del after["late"]
+    assert after == before
+    assert bench.actor("bridge").announced.is_announced("late")
+
+
+def test_a_first_start_without_an_agent_fails_at_once_and_names_the_socket(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    start_tree(bench, tmp_path / "wire")
+    assert not bench.is_alive("root")
+    assert f"no agent of this host listens at {tmp_path / 'wire'}" in bench.row("root").last_reason
