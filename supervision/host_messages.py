@@ -46,11 +46,13 @@ class Carries:
     """A host's answer to StartPlaced or StopPlaced: whether it did so, or why not.
 
     last_number   the highest placement number of that name that the host has seen
+    has_failed    whether the actor was started and did not get ready
     """
 
     ok: bool
     reason: str = ""
     last_number: int = 0
+    has_failed: bool = False
 
 
 @message

@@ -1,6 +1,7 @@
 """The specs of the supervision tree that joins a host to the others: the leader's, and a follower's."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,16 @@ from actors.bridge import AGENT_WAIT_S
 from actors.bridge_messages import wire_name
 from actors.codec import to_plain
 from actors.link import LEASE_S, machine_row
-from supervision.child_spec import Backoff, Breaker, ChildSpec, ChildType, Strategy, SupervisorFlags
+from supervision.child_spec import (
+    Backoff,
+    Breaker,
+    Budget,
+    ChildSpec,
+    ChildType,
+    Failure,
+    Strategy,
+    SupervisorFlags,
+)
 from supervision.host_messages import BRIDGE, HOST, HOSTS, PLACED
 from supervision.messages import (
     DeleteChild,
@@ -48,6 +58,7 @@ def leader_spec(
     longest_shutdown_s: float = 5.0,
     backoff: Backoff = HOST_BACKOFF,
     breaker: Breaker = HOST_BREAKER,
+    failures: Budget | None = None,
 ) -> ChildSpec:
     """The spec of the tree on the leader. Put it below the root, before the actors that need other hosts.
 
@@ -61,6 +72,9 @@ def leader_spec(
     lease_s       seconds of silence after which a host counts as lost, on the leader and on followers
     backoff       how long a host gets no work after it was lost
     breaker       how often a host may be lost before it is in quarantine
+    failures      how often placed actors may fail, all of them together, before this tree gives up and with
+                  it the supervisor above it: each start that fails and each restart on a host counts
+                  (`supervision.placement_budget`); None: as often as they like
 
     longest_shutdown_s   the longest `shutdown_s` of an actor that will be placed later, by `Place`; those in
                          `placed` are known
@@ -80,11 +94,14 @@ def leader_spec(
         "awaits": list(awaits),
         "backoff": to_plain(backoff),
         "breaker": to_plain(breaker),
+        "failures": None if failures is None else to_plain(failures),
     }
-    hosts = ChildSpec(id=HOSTS, actor="supervision.hosts:Hosts", args=decides)
+    ends_tree = {} if failures is None else {Failure.CRASH: Budget(max_restarts=0, max_seconds=1.0)}
+    hosts = ChildSpec(id=HOSTS, actor="supervision.hosts:Hosts", args=decides, budgets=ends_tree)
     longest_s = max([longest_shutdown_s, *(spec.child.shutdown_s for spec in placed)])
     carrying = _carrying(own, longest_s, follows=False)
-    return _machine_spec(host, hosts, *carrying, _bridge_spec("actors.leader_bridge:LeaderBridge", link))
+    bridge = _bridge_spec("actors.leader_bridge:LeaderBridge", link)
+    return replace(_machine_spec(host, hosts, *carrying, bridge), budgets=ends_tree)
 
 
 def follower_spec(

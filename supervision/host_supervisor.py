@@ -117,7 +117,7 @@ class HostSupervisor(Actor):
         answer: Managed = await self.ask(PLACED, start_child(spec), deadline_s=deadline_s)
         if not answer.ok:
             self._announced_to_all.pop(spec.id, None)  # the bridge announces that its row is free
-            return Carries(ok=False, reason=answer.reason)
+            return Carries(ok=False, reason=answer.reason, has_failed=True)
         return Carries(ok=True)
 
     @receives(StopPlaced)

@@ -23,7 +23,7 @@ from actors.errors import ActorError, AskError, AskTimeout, MailboxFull, Malform
 from actors.link import machine_row
 from actors.monitors import Exit
 from supervision import reports
-from supervision.child_spec import Backoff, Breaker
+from supervision.child_spec import Backoff, Breaker, Budget
 from supervision.errors import InvalidChildSpec
 from supervision.host_answers import UNPLACED_PER_ANSWER, hosts_now
 from supervision.host_checks import is_here, is_own, last_placement, not_from
@@ -52,6 +52,7 @@ from supervision.placement import (
     PlacementCore,
     Start,
 )
+from supervision.placement_budget import PlacementBudget
 from supervision.reports import Offender, SupervisorReport
 
 RETRY_LOOK_S = 1.0
@@ -65,10 +66,10 @@ class Hosts(Actor):
     """The actor on the leader that decides which host runs which placed actor.
 
     Receives   LinkUp (bridge, the leader's `host`), LinkDown (bridge), Place, Displace, WhereIs, WhichHosts
-    Dies when  a spec in its args is not valid
+    Dies when  a spec in its args is not valid; placed actors have failed more often than `failures` allows
     On restart every host's session is opened anew, and every actor is placed again under a higher number
 
-    args       placed, awaits, backoff and breaker of `leader_spec`, as plain data
+    args       placed, awaits, backoff, breaker and failures of `leader_spec`, as plain data
 
     This actor owns the rows `machine-HOST` of the other hosts on the leader's board. Such a row shows whether
     its host is connected and gets work, or was lost, and why. The rows of the host's actors are below it.
@@ -90,6 +91,8 @@ class Hosts(Actor):
             backoff=from_plain(self.args["backoff"], Backoff) if "backoff" in self.args else HOST_BACKOFF,
             breaker=from_plain(self.args["breaker"], Breaker) if "breaker" in self.args else HOST_BREAKER,
         )
+        failures = self.args.get("failures")
+        self._budget = None if failures is None else PlacementBudget(from_plain(failures, Budget))
         self._rows = HostRows(self.board, self.identity.name, self.clock)
         self._rows.close_all()
         self._without_row: set[str] = set()
@@ -97,7 +100,7 @@ class Hosts(Actor):
         for spec in specs:
             self._core.wanted(spec)
         self._decide()
-        self.every(RETRY_LOOK_S, self._decide)
+        self.every(RETRY_LOOK_S, self._look)
 
     @receives(Exit)
     def ignore_exit(self, news: Exit, sender: Sender) -> None:
@@ -173,6 +176,26 @@ class Hosts(Actor):
 
     # ---- inside ----
 
+    def _look(self) -> None:
+        self._count_restarts()
+        self._decide()
+
+    def _count_restarts(self) -> None:
+        """Spend the budget for restarts of placed actors since the last look, which their rows show."""
+        if self._budget is None:
+            return
+        for name, carried in self._core.carried.items():
+            slot = self.board.find(name)
+            if carried.is_up and slot is not None and last_placement(self.board, name) == carried.number:
+                self._budget.was_up(
+                    name,
+                    carried.host,
+                    carried.number,
+                    restarts=int(self.board.get(slot, "restarts")),
+                    reason=str(self.board.get(slot, "last_reason")),
+                    for_s=RETRY_LOOK_S,
+                )
+
     def _decide_soon(self) -> None:
         """Have the next decision made after this turn, once for all the news that the turn brings."""
         if not self._is_to_decide:
@@ -246,6 +269,8 @@ class Hosts(Actor):
             self._core.started(name, start.number)
             return
         self.log.warning("placement_refused", name=name, host=start.host, reason=answer.reason)
+        if self._budget is not None and answer.has_failed and self._is_still_meant(start):
+            self._budget.failed(name, start.host, answer.reason)
         self._core.refused(name, start.number, answer.last_number, self._now_s(), answer.reason)
         self._decide_soon()
 

@@ -39,6 +39,7 @@ from dart.core.run_directory import RunPaths, make_private
 from dart.inference.gpu_leases import publish_gpus
 from dart.run.site import OTHERS_STOP_S, SHORTEST_STOP_S, longest_shutdown_s
 from dart.run.tree import engine_names, environment_names, exploration_owner, root_of, single_children
+from supervision.child_spec import Budget
 from supervision.host_messages import HOSTS, Displace
 from supervision.host_specs import leader_spec
 from supervision.messages import TerminateChild
@@ -93,6 +94,7 @@ class ClusterSite:
             awaits=tuple(node.name for node in nodes),
             capabilities=plan.capabilities[control.name],
             services=SERVICES,
+            failures=Budget(**config.supervision.root.model_dump()),
         )
         owner = exploration_owner(dealt, run)
         return root_of(config, (store, curator, machine, weight_sync, trainer, *owner))

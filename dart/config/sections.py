@@ -1096,7 +1096,8 @@ class RootSettings(Section):
     """The restart limit of the whole tree; when it is exceeded, the run ends."""
 
     max_restarts: Annotated[int, Field(ge=0, le=MOST)] = 6
-    """Largest number of restarts of direct children in any window of max_seconds."""
+    """Largest number of restarts of direct children in any window of max_seconds. On a cluster the same limit
+    holds for failures of all shards together (docs/cluster.md)."""
     max_seconds: Seconds = 120.0
     """Length of the window of max_restarts."""
 

@@ -17,7 +17,8 @@ from actors.future import Future
 from actors.link import Carry, machine_row
 from actors.testing import InMemorySystem
 from supervision import reports
-from supervision.child_spec import Backoff, Breaker, ChildSpec, Restart, SupervisorFlags
+from supervision.child_spec import Backoff, Breaker, Budget, ChildSpec, Restart, SupervisorFlags
+from supervision.errors import PlacedActorsFail
 from supervision.host_answers import CARRIED_PER_HOST
 from supervision.host_messages import (
     Carries,
@@ -328,6 +329,17 @@ def test_what_the_leader_carries_itself_is_known_to_others_after_its_bridge_is_s
     three.start_bridge("a", **own, tells=["hosts", "host"], exports=["hosts"])
     three.run(3.0)
     assert three.where().host == "a"
+    assert three.answer("b", "job", Where()).incarnation == three.benches["a"].row("job").incarnation
+
+
+def test_what_is_placed_while_the_leaders_bridge_is_down_is_placed_when_it_is_back(three: Cluster) -> None:
+    three.benches["a"].kill("bridge")
+    refused = three.place(traveller(disk=1)).reason
+    assert "a did not start it: the bridge of this host takes no messages now" in refused
+    own: dict[str, Any] = {"capabilities": CAPABILITIES["a"], "lease_s": LEASE_S}
+    three.start_bridge("a", **own, tells=["hosts", "host"], exports=["hosts"])
+    three.run(RETRY_S + 1.5)
+    assert three.where().is_up
     assert three.answer("b", "job", Where()).incarnation == three.benches["a"].row("job").incarnation
 
 
@@ -781,3 +793,36 @@ def test_a_host_that_does_not_come_delays_the_first_placement_and_no_more(tmp_pa
         cluster.up("a")
         cluster.run(AWAIT_HOSTS_S + 2.0)
         assert cluster.carried_by("a") == {"one", "two", "three"}
+
+
+# ---- placed actors that fail too often ----
+
+
+class Strict(Cluster):
+    policy: ClassVar[dict[str, Any]] = {"failures": to_plain(Budget(max_restarts=1, max_seconds=60.0))}
+
+
+def test_restarts_of_other_hosts_count(tmp_path: Path) -> None:
+    with Strict(tmp_path, ("b",)) as cluster:
+        for host in "ab":
+            cluster.up(host)
+        cluster.place(traveller(gpu=1))
+        cluster.benches["b"].kill("job")
+        cluster.run(3.0)
+        cluster.benches["b"].kill("job")
+        with pytest.raises(PlacedActorsFail, match="the last was 'job' on 'b': SIGKILL"):
+            cluster.run(3.0)
+
+
+def test_the_loss_of_a_host_is_no_failure_of_what_it_carried(tmp_path: Path) -> None:
+    with Strict(tmp_path, ("b", "c")) as cluster:
+        for host in "abc":
+            cluster.up(host)
+        cluster.place(traveller(gpu=1))
+        for first, second in ("bc", "cb"):
+            assert cluster.where().host == first
+            cluster.cables[first].cut()
+            cluster.run(LEASE_S + 3.0)
+            cluster.cables[first].heal()
+            assert cluster.where().host == second
+            cluster.run(LEASE_S)

@@ -75,6 +75,16 @@ class Stillborn(Actor):
         raise ZeroDivisionError("as ever")
 
 
+class ShortLived(Actor):
+    """Fails `args["lives_s"]` after its start."""
+
+    def on_start(self) -> None:
+        self.after(self.args["lives_s"], self.fail)
+
+    def fail(self) -> None:
+        raise ZeroDivisionError("worn out")
+
+
 class Lingerer(Actor):
     """Takes its time to end."""
 

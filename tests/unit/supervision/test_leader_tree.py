@@ -1,8 +1,9 @@
-"""The leader's actors while the agent of its host is away and started anew, on one host of memory."""
+"""The tree of a leader that carries actors itself, on one host of memory."""
 
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,17 +12,18 @@ from actors.bridge import Bridge
 from actors.testing import InMemorySystem
 from actors.wire import AgentWire
 from supervision import reports
-from supervision.child_spec import ChildSpec, Strategy, SupervisorFlags
+from supervision.child_spec import Budget, ChildSpec, Strategy, SupervisorFlags
 from supervision.host_messages import Whereabouts, WhereIs, place_actor
 from supervision.host_specs import leader_spec
 from supervision.placement import RETRY_S, PlacedSpec
 from supervision.supervisor import Supervisor, supervisor_args
 
-ROOT = SupervisorFlags(strategy=Strategy.REST_FOR_ONE, max_restarts=6, max_seconds=120.0)
+ROOT = SupervisorFlags(strategy=Strategy.REST_FOR_ONE, max_restarts=6, max_seconds=7200.0)
 
 
-def traveller(name: str, actor: str = "Traveller") -> PlacedSpec:
-    return PlacedSpec(child=ChildSpec(id=name, actor=f"tests.unit.supervision.travellers:{actor}"))
+def traveller(name: str, actor: str = "Traveller", **args: Any) -> PlacedSpec:
+    path = f"tests.unit.supervision.travellers:{actor}"
+    return PlacedSpec(child=ChildSpec(id=name, actor=path, args=args))
 
 
 class Agent:
@@ -29,8 +31,11 @@ class Agent:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.start()
+
+    def start(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.bind(str(path))
+        self._socket.bind(str(self._path))
         self._socket.listen()
 
     def end(self) -> None:
@@ -38,8 +43,20 @@ class Agent:
         self._path.unlink(missing_ok=True)
 
 
-def start_tree(bench: InMemorySystem, wire: Path) -> None:
-    machine = leader_spec(host="a", wire=wire, placed=(traveller("job"),))
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    agent = Agent(tmp_path / "wire")
+    yield agent
+    agent.end()
+
+
+JOB = traveller("job")
+
+
+def start_tree(
+    bench: InMemorySystem, wire: Path, *, job: PlacedSpec = JOB, failures: Budget | None = None
+) -> None:
+    machine = leader_spec(host="a", wire=wire, placed=(job,), failures=failures)
     bench.start(Supervisor, "root", supervisor_args(ROOT, (machine,)))
     bench.advance(2.0)
 
@@ -63,19 +80,25 @@ def living(bench: InMemorySystem) -> dict[str, int]:
     return {row.name: row.incarnation for row in bench.board.rows() if row.state in LIVING}
 
 
-def is_up(bench: InMemorySystem, name: str) -> bool:
+def where(bench: InMemorySystem, name: str) -> Whereabouts:
     asked = bench.ask("hosts", WhereIs(name=name))
     bench.settle()
     place: Whereabouts = asked.result()
-    return place.is_up
+    return place
+
+
+# ---- the agent is away ----
 
 
 @pytest.mark.parametrize("bridge_waits_s", [180.0, 20.0])
 def test_an_agent_that_is_away_for_a_minute_costs_its_host_nothing_but_the_bridge(
-    bench: InMemorySystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bridge_waits_s: float
+    bench: InMemorySystem,
+    agent: Agent,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bridge_waits_s: float,
 ) -> None:
     monkeypatch.setattr("actors.bridge.AGENT_WAIT_S", bridge_waits_s)
-    agent = Agent(tmp_path / "wire")
     start_tree(bench, tmp_path / "wire")
     before = living(bench)
     agent.end()
@@ -84,49 +107,43 @@ def test_an_agent_that_is_away_for_a_minute_costs_its_host_nothing_but_the_bridg
     ends = [report.reason for report in reports.read(tmp_path, "machine-a")]
     assert len(ends) == (1 if bridge_waits_s > 61.0 else 4)
     assert all("WireClosed" in reason for reason in ends)
-    agent = Agent(tmp_path / "wire")
+    agent.start()
     bench.advance(2.0)
-    agent.end()
     after = living(bench)
     assert after.pop("bridge") > before.pop("bridge")
     assert after == before
-    assert is_up(bench, "job")
+    assert where(bench, "job").is_up
 
 
 def test_an_actor_that_is_placed_while_the_bridge_waits_for_its_agent_stays_and_is_announced_later(
-    bench: InMemorySystem, tmp_path: Path
+    bench: InMemorySystem, agent: Agent, tmp_path: Path
 ) -> None:
-    agent = Agent(tmp_path / "wire")
     start_tree(bench, tmp_path / "wire")
     agent.end()
     bench.advance(10.0)
     bench.tell("hosts", place_actor(traveller("slow", "Slow")))
     bench.advance(10.0)
-    assert is_up(bench, "slow")
+    assert where(bench, "slow").is_up
     before = living(bench)
-    agent = Agent(tmp_path / "wire")
+    agent.start()
     bench.advance(2.0)
-    agent.end()
     assert living(bench) == before
     announced = bench.actor("bridge").announced
     assert all(announced.is_announced(name) for name in ("job", "slow"))
 
 
-def test_an_actor_that_is_placed_at_the_moment_in_which_the_bridge_ends_is_placed_a_little_later(
+@pytest.mark.usefixtures("agent")
+def test_an_actor_that_is_placed_at_the_moment_in_which_the_bridge_ends_stays_and_is_announced(
     bench: InMemorySystem, tmp_path: Path
 ) -> None:
-    agent = Agent(tmp_path / "wire")
     start_tree(bench, tmp_path / "wire")
     before = living(bench)
     bench.kill("bridge")
     bench.tell("hosts", place_actor(traveller("late", "Slow")))
-    bench.turn("hosts")
-    bench.turn("host")
-    bench.advance(1.0)
-    assert not is_up(bench, "late")
-    bench.advance(RETRY_S + 4.0)
-    assert is_up(bench, "late")
-    agent.end()
+    for name in ("hosts", "host", "placed", "host"):  # before the supervisor restarts the bridge
+        bench.turn(name)
+    bench.advance(4.0)
+    assert where(bench, "late").is_up
     after = living(bench)
     assert after.pop("bridge") > before.pop("bridge")
     del after["late"]
@@ -140,3 +157,34 @@ def test_a_first_start_without_an_agent_fails_at_once_and_names_the_socket(
     start_tree(bench, tmp_path / "wire")
     assert not bench.is_alive("root")
     assert f"no agent of this host listens at {tmp_path / 'wire'}" in bench.row("root").last_reason
+
+
+# ---- a placed actor fails again and again ----
+
+
+@pytest.mark.usefixtures("agent")
+def test_an_actor_that_starts_on_no_host_ends_the_tree_with_its_reason(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    three = Budget(max_restarts=3, max_seconds=1.0)
+    start_tree(bench, tmp_path / "wire", job=traveller("job", "Stillborn"), failures=three)
+    bench.advance(2.0 * RETRY_S)
+    assert bench.is_alive("root"), "three failures are allowed"
+    bench.advance(2.0 * RETRY_S)
+    assert not bench.is_alive("root")
+    reason = bench.row("root").last_reason
+    assert "placed actors failed more than 3 times in 1 s; the last was 'job' on 'a': exit code 70" in reason
+    assert "ZeroDivisionError: as ever" in reason
+
+
+@pytest.mark.usefixtures("agent")
+def test_an_actor_that_ends_again_and_again_on_its_host_ends_the_tree_with_its_reason(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    three = Budget(max_restarts=3, max_seconds=600.0)
+    start_tree(bench, tmp_path / "wire", job=traveller("job", "ShortLived", lives_s=60.0), failures=three)
+    bench.advance(200.0)
+    assert bench.is_alive("root"), "three failures are allowed"
+    bench.advance(60.0)
+    assert not bench.is_alive("root")
+    assert "ZeroDivisionError: worn out" in bench.row("root").last_reason
