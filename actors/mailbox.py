@@ -130,7 +130,7 @@ class Mailbox:
         return (
             not self._lifecycle.is_started
             and envelope.kind in (MessageKind.TELL, MessageKind.ASK)
-            and not isinstance(envelope.message, Stop | ChildReady)
+            and not isinstance(envelope.message, Stop | ChildReady | Preempted)
         )
 
     def _hold(self, envelope: Envelope) -> None:

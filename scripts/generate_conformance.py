@@ -37,8 +37,10 @@ time. The scenarios are in `tests/conformance`; cases about values alone run in 
 
 Beyond the cases:
 
-- A start does not block its supervisor. It answers meanwhile, and `which_children` says `starting`. A child
-  that must stop while it is still starting is killed: it has nothing to hand over yet.
+- A start does not block a supervisor that runs. It answers meanwhile, and `which_children` says `starting`.
+  Until all children of its own first start are up, calls wait, as in OTP. A stop does not, nor the notice
+  that a child's process will be taken away. A child that must stop while it is still starting is killed: it
+  has nothing to hand over yet.
 - A start has a deadline, and so has a handler; a child that exceeds one is killed, which is a failure.
 - The window of `max_restarts` is counted in fractions of seconds. It leaves out the time that a child
   waits for its restart; OTP has no waits.

@@ -634,3 +634,19 @@ def test_children_that_work_between_their_failures_are_no_outage_whether_their_u
                 tree.write(sibling, beat_ns=bench.board.now_ns())
     reported = [report.context for report in reports.read(tmp_path, "sup")]
     assert reported == ["child_terminated"] * 4
+
+
+def test_a_preemption_counts_also_while_the_supervisor_waits_for_the_first_start_of_another_child(
+    tmp_path: Path,
+) -> None:
+    quick = ChildSpec(id="quick", actor="tests.unit.supervision.travellers:Traveller")
+    slow = ChildSpec(id="slow", actor="tests.unit.supervision.travellers:Slow")
+    with InMemorySystem(tmp_path, live_children=True) as bench:
+        bench.start(Supervisor, "sup", supervisor_args(SupervisorFlags(ordered=False), (quick, slow)))
+        bench.settle()
+        bench.actor("quick").announce_preemption()
+        bench.advance(1.0)
+        assert (bench.row("sup").ready, bench.row("quick").incarnation) == (False, 2)
+        bench.advance(3.0)
+        assert bench.row("sup").ready
+        assert bench.row("quick").restarts == 0
