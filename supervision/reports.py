@@ -129,18 +129,25 @@ def read(run_dir: Path, supervisor: str, since_unix_s: float = 0.0) -> tuple[Sup
 
 
 def chain_below(run_dir: Path, supervisor: str) -> tuple[str, ...]:
-    """Why a supervisor gave up, followed by the reasons of the deaths below that led to it."""
-    ends = [report for report in read(run_dir, supervisor) if report.context in _LAST_CONTEXTS]
+    """Why a supervisor gave up, followed by the reasons of the deaths below that led to it.
+
+    Nothing when its reports cannot be read.
+    """
+    try:
+        ends = [report for report in read(run_dir, supervisor) if report.context in _LAST_CONTEXTS]
+    except OSError:
+        return ()
     return (ends[-1].reason, *ends[-1].chain)[:CHAIN_LINKS] if ends else ()
 
 
 def last_lines(path: Path, count: int = LOG_LINES) -> tuple[str, ...]:
-    """The end of a text file; nothing when there is none."""
-    if not path.exists():
+    """The end of a text file; nothing when there is none or it cannot be read."""
+    try:
+        with path.open(errors="replace") as file:
+            file.seek(max(0, path.stat().st_size - 16_384))
+            return tuple(line.rstrip("\n") for line in deque(file, maxlen=count))
+    except OSError:
         return ()
-    with path.open(errors="replace") as file:
-        file.seek(max(0, path.stat().st_size - 16_384))
-        return tuple(line.rstrip("\n") for line in deque(file, maxlen=count))
 
 
 def _file(run_dir: Path, supervisor: str) -> Path:

@@ -92,6 +92,12 @@ def test_the_end_of_a_file_is_its_last_lines(tmp_path: Path) -> None:
     assert reports.last_lines(log, 2) == ("line 4998 ä", "line 4999 ä")
 
 
+def test_reports_and_logs_that_cannot_be_read_are_empty(tmp_path: Path) -> None:
+    (tmp_path / "reports" / "sup.jsonl").mkdir(parents=True)  # a folder is no file that can be read
+    assert reports.chain_below(tmp_path, "sup") == ()
+    assert reports.last_lines(tmp_path) == ()
+
+
 @case("format_log_1", "format_log_2")
 def test_a_report_says_who_why_about_whom_and_what_led_to_it(tmp_path: Path) -> None:
     world = BenchWorld(tmp_path)

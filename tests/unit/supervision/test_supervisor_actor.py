@@ -650,3 +650,14 @@ def test_a_preemption_counts_also_while_the_supervisor_waits_for_the_first_start
         bench.advance(3.0)
         assert bench.row("sup").ready
         assert bench.row("quick").restarts == 0
+
+
+def test_a_child_whose_log_cannot_be_read_is_restarted_all_the_same(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    (tmp_path / "logs" / "a.jsonl").mkdir(parents=True)  # a folder is no file that can be read
+    tree = Tree(bench, child("a"))
+    tree.get_ready("a")
+    tree.process("a").end(-signal.SIGKILL)
+    bench.settle()
+    assert tree.processes() == ["a.1", "a.2"]
