@@ -28,7 +28,7 @@ ACTIONS: Mapping[str, str] = {
     ),
     "restart": (
         "End this actor, its children first, and start it again. An actor that hangs is killed. This costs "
-        "no restart budget. Actors that depend on this actor may be restarted, too."
+        "no restart budget. Only this actor and those below it are restarted."
     ),
     "release": "Start this actor now instead of after its quarantine or wait; forget its earlier failures.",
 }
