@@ -44,7 +44,7 @@ from actors.mail import Mail
 from actors.mailbox import Mailbox, Sender
 from actors.monitors import Down, Exit, Linked, MonitorsAndLinks, Unlinked
 from actors.runtime import Identity, Runtime
-from actors.system_messages import Preempted, Stop, UsedUp
+from actors.system_messages import Preempted, Stop
 from actors.timers import Timers, check_seconds
 
 __all__ = ["Actor", "Sender", "Stop", "receives"]
@@ -99,7 +99,6 @@ class Actor:
         self.runtime = runtime
         self.__mail = mail
         self.__resources = ExitStack()
-        self.__uses = 0
         self.__heartbeat = Heartbeat(board, identity.slot)
         self.__timers = Timers(clock, runtime)
         self.__writer = EnvelopeWriter(identity, board, mail, clock)
@@ -328,11 +327,8 @@ class Actor:
     # ---- what the board shows ----
 
     def used(self, n: int = 1) -> None:
-        """Count `n` uses of this actor on the board. At `Identity.max_uses` its supervisor may replace it."""
-        before, self.__uses = self.__uses, self.__uses + n
-        self.board.set(self.identity.slot, uses=self.__uses)
-        if before < self.identity.max_uses <= self.__uses:
-            self.tell(self.identity.parent, UsedUp(incarnation=self.identity.incarnation))
+        """Count `n` uses of this actor on the board. Its supervisor may replace it after a number of uses."""
+        self.board.set(self.identity.slot, uses=self.board.get(self.identity.slot, "uses") + n)
 
     def still_working(self) -> None:
         """Show that a long handler makes progress: its time counts from now on in hang detection."""

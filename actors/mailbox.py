@@ -17,7 +17,7 @@ from actors.future import settle
 from actors.lifecycle import Lifecycle
 from actors.mail import Mail
 from actors.monitors import Linked, Unlinked
-from actors.system_messages import ChildReady, Preempted, RefusalReason, Stop, UsedUp
+from actors.system_messages import ChildReady, Preempted, RefusalReason, Stop
 
 if TYPE_CHECKING:
     from actors.actor import Actor
@@ -34,7 +34,7 @@ REASON_CHARACTERS = 1000
 MAIL_PER_TURN = 64
 """The most messages that are taken before timers and finished work have their turn."""
 
-_NEVER_REFUSED = (ChildReady, UsedUp, Preempted, Linked, Unlinked)
+_NEVER_REFUSED = (ChildReady, Preempted, Linked, Unlinked)
 """Types of messages that tell of another actor. Each is sent only once, so a full mailbox takes them too."""
 
 

@@ -41,8 +41,6 @@ class Identity:
     """How often the actor writes to the board that it runs."""
     probe_every_s: float = 0.0
     """How often `on_probe` is called; 0 for never."""
-    max_uses: int = 0
-    """The number of uses after which the actor tells its supervisor, which may replace it; 0: no limit."""
     prints_reports: bool = False
     """Whether a supervisor also prints why a child ended."""
 
@@ -57,7 +55,6 @@ def identity_of(boot: Mapping[str, Any]) -> Identity:
         incarnation=boot["incarnation"],
         run_dir=Path(boot["run_dir"]),
         mail_dir=Path(boot["mail_dir"]),
-        max_uses=boot.get("max_uses", 0),
         prints_reports=bool(boot.get("prints_reports", False)),
         **optional,
     )

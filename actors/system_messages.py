@@ -35,14 +35,6 @@ class ChildReady:
 
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsedUp:
-    """Sent once by a child to its supervisor: the child has reached its limit of uses."""
-
-    incarnation: int
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Preempted:
     """Sent by a child to its supervisor: a SIGTERM announced that the child's process will be taken away."""
 

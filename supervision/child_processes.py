@@ -192,7 +192,6 @@ class ChildProcesses:
                 "mail_dir": str(self._identity.mail_dir),
                 "beat_s": every_s,
                 "probe_every_s": spec.probe_every_s,
-                "max_uses": spec.retirement.max_uses,
                 "prints_reports": self._identity.prints_reports,
             }
         )

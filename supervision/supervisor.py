@@ -1,7 +1,7 @@
 """The supervisor actor: it carries out what `supervision.core` decides.
 
-Receives   Stop (from its own supervisor or the launcher), ChildReady, UsedUp and Preempted (from its
-           children), the management calls of `supervision.messages` (from any process with the run's key)
+Receives   Stop (from its own supervisor or the launcher), ChildReady and Preempted (from its children), the
+           management calls of `supervision.messages` (from any process with the run's key)
 Watches    the pidfd of every child (exits), the vitals board (hangs, uses)
 Dies when  the restart budget is spent (exit `shutdown`: its own supervisor decides), or its work is done
 On restart the kernel has killed its children, and it starts them anew. As in OTP, it does not remember
@@ -20,7 +20,7 @@ from actors.errors import ActorError
 from actors.future import Future
 from actors.lateness import Lateness
 from actors.process import EXIT_SHUTDOWN, is_running, kill_process
-from actors.system_messages import ChildReady, Preempted, Stop, UsedUp
+from actors.system_messages import ChildReady, Preempted, Stop
 from actors.thespian_host import leave_last_words
 from supervision import management, reports
 from supervision.actions import (
@@ -66,9 +66,8 @@ STARTING_CHECK_S = 0.25
 """How often a starting child's row is read, in case its `ChildReady` got lost."""
 
 USES_CHECK_S = 1.0
-"""How often the uses of a child with a limit are read from the board: its `UsedUp` may get lost, and the
-limit may have been changed since its start. Where there are outages, so are those of each child: one that has
-worked stays up."""
+"""How often the uses of a child with a limit are read from the board. Where there are outages, the uses of
+each child are read: one that has worked stays up."""
 
 CHECKS_PER_DEADLINE = 4
 """How often at least a child is checked within its hang deadline, or within its shutdown time while it stops.
@@ -185,12 +184,6 @@ class Supervisor(Actor):
     def child_ready(self, ready: ChildReady, child: Sender) -> None:
         id_ = _id_of(child)
         self._carry_out(self._core.ready(id_, ready.incarnation, self._now_s()))
-
-    @receives(UsedUp)
-    def child_used_up(self, used_up: UsedUp, child: Sender) -> None:
-        id_ = _id_of(child)
-        uses = self._processes.uses(id_, used_up.incarnation)
-        self._carry_out(self._core.used(id_, used_up.incarnation, uses, self._now_s()))
 
     @receives(Preempted)
     def child_preempted(self, notice: Preempted, child: Sender) -> None:

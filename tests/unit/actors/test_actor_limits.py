@@ -12,7 +12,7 @@ from actors.codec import Envelope, MessageKind, UndecodedMessage, message
 from actors.errors import ActorError, AskTimeout, Refused
 from actors.future import Future
 from actors.mailbox import MAX_OPEN_HANDLERS, REASON_CHARACTERS
-from actors.system_messages import ChildReady, Preempted, UsedUp
+from actors.system_messages import ChildReady, Preempted
 from actors.testing import InMemorySystem
 from actors.timers import LONGEST_S
 
@@ -78,9 +78,8 @@ class Parent(Giver):
         self.news: list[object] = []
 
     @receives(ChildReady)
-    @receives(UsedUp)
     @receives(Preempted)
-    def hear(self, news: ChildReady | UsedUp | Preempted, sender: Sender) -> None:
+    def hear(self, news: ChildReady | Preempted, sender: Sender) -> None:
         self.news.append(news)
 
 
@@ -212,7 +211,7 @@ def test_an_actor_with_too_much_under_way_gets_answers_links_and_can_be_stopped(
     assert not bench.is_alive("giver")
 
 
-@pytest.mark.parametrize("news", [ChildReady(incarnation=1), UsedUp(incarnation=1), Preempted(incarnation=1)])
+@pytest.mark.parametrize("news", [ChildReady(incarnation=1), Preempted(incarnation=1)])
 def test_an_actor_with_too_much_under_way_takes_what_a_child_tells_only_once(
     bench: InMemorySystem, news: object
 ) -> None:
