@@ -25,7 +25,7 @@ from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
 from dart.environments.faults import EnvironmentFault, InfrastructureFault
 from dart.environments.policy_client import PolicyClient
 from dart.environments.protocol import NO_ROLLOUT, Box, Environment, EpisodeKey, Observation, StepResult
-from dart.environments.scoring import reward_of
+from dart.environments.scoring import checked_score, reward_of
 from dart.environments.turn_resume import may_resume
 from dart.policy.context import history_answer, newest_history, newest_past
 from dart.store.disk_wait import await_room, put_blob
@@ -328,18 +328,20 @@ class Player:
         progress.observation, progress.observe_ms = await _timed(self._timed_in_environment(observe))
 
     async def _reward(self, progress: _Progress, outcome: Outcome) -> float:
-        """Evaluate the episode and return its reward. Raises Interrupted.
+        """Evaluate the episode and return its reward. Raises EnvironmentFault or Interrupted.
 
         The evaluation runs even if the outcome alone decides the reward, because it detects faults."""
+        task_id = progress.task.task_id
         evaluate = self._environment.evaluate(deadline_s=self._limits.evaluate_deadline_s)
         try:
-            score = await self._timed_in_environment(evaluate)
+            raw = await self._timed_in_environment(evaluate)
         except Interrupted as cancelled:
             # The last step is played again, because its replay would end the episode.
             raise self._interrupted(progress.steps[:-1]) from cancelled
+        score = checked_score(task_id, self._limits.kind, raw)
         keep = self._environment.keep_judgement
         await await_room(self._actor, "a judgement", lambda: self._actor.in_loop(keep()))
-        return reward_of(outcome, score, self._environment.is_infeasible(progress.task.task_id))
+        return reward_of(outcome, score, self._environment.is_infeasible(task_id))
 
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
         """Reset the environment; after an infrastructure fault, try once more, because a reset starts anew.

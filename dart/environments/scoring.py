@@ -5,8 +5,9 @@ cap, or declares the task done, has not recognised that the task is infeasible, 
 """
 
 import math
-from typing import Any
+from typing import Any, SupportsFloat
 
+from dart.config.problems import shortened
 from dart.core.types import Outcome
 from dart.environments.faults import EvaluatorFailed
 
@@ -33,3 +34,20 @@ def clamped_score(task_id: str, raw: Any) -> float:
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not math.isfinite(raw):
         raise EvaluatorFailed(task_id, f"expected the raw score to be a finite number, got {raw!r}")
     return min(1.0, max(0.0, float(raw)))
+
+
+def checked_score(task_id: str, kind: str, raw: Any) -> float:
+    """Return what `Environment.evaluate` returned as a float.
+
+    NumPy numbers and booleans count. Raises EvaluatorFailed when the score is no number in [0, 1]."""
+    try:
+        score = float(raw) if isinstance(raw, SupportsFloat) else math.nan
+    except (TypeError, ValueError, OverflowError):  # such as an array of several numbers
+        score = math.nan
+    if not 0.0 <= score <= 1.0:
+        raise EvaluatorFailed(
+            task_id,
+            f"expected evaluate of environments of kind {kind!r} to return a number in [0, 1], got "
+            f"{shortened(repr(raw))}; correct it, or let it raise EvaluatorFailed where there is no score",
+        )
+    return score

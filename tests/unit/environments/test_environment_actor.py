@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
@@ -1006,6 +1007,41 @@ def test_a_fault_with_a_very_long_reason_is_reported_with_its_beginning(
     assert "expected the raw score to be a finite number, got 'xxx" in failed.detail
     assert len(failed.detail) == m.DETAIL_CHARACTERS
     assert system.bench.is_alive(ENV)
+
+
+@pytest.mark.parametrize(("raw", "reward"), [(np.float64(0.7), 0.7), (True, 1.0)])
+@pytest.mark.parametrize("is_rollout", [True, False])
+def test_a_score_that_is_numpys_or_a_boolean_is_reported_as_a_number(
+    system: System, monkeypatch: pytest.MonkeyPatch, raw: Any, reward: float, is_rollout: bool
+) -> None:
+    async def evaluate(self: Watched, *, deadline_s: float) -> Any:
+        return raw
+
+    monkeypatch.setattr(Watched, "evaluate", evaluate)
+    lease = system.lease()
+    system.give(lease if is_rollout else EVALUATION)
+    system.start()
+    if is_rollout:
+        system.until_told(m.RolloutStored)
+        assert system.reader.rollout(lease.rollout_id).reward == reward
+    else:
+        assert system.until_told(m.EvaluationEnded).reward == reward
+
+
+@pytest.mark.parametrize("raw", [math.nan, -1.0, 3.0, None])
+def test_a_score_outside_the_unit_interval_spends_the_attempt_and_is_named(
+    system: System, monkeypatch: pytest.MonkeyPatch, raw: Any
+) -> None:
+    async def evaluate(self: Watched, *, deadline_s: float) -> Any:
+        return raw
+
+    monkeypatch.setattr(Watched, "evaluate", evaluate)
+    system.give(EVALUATION, system.lease())
+    system.start()
+    assert system.until_told(m.EvaluationFailed).kind is FaultKind.EVALUATOR
+    failed = system.until_told(m.RolloutFailed)
+    assert failed.kind is FaultKind.EVALUATOR
+    assert f"of kind 'simulated' to return a number in [0, 1], got {raw!r}" in failed.detail
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,15 @@
-"""The reward of an episode, as a table."""
+"""The reward of an episode, as a table, and the scores of which it is made."""
 
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
 import pytest
 
 from dart.core.types import Outcome
-from dart.environments.scoring import reward_of
+from dart.environments.faults import EvaluatorFailed
+from dart.environments.scoring import checked_score, reward_of
 
 
 @pytest.mark.parametrize(
@@ -24,3 +30,29 @@ def test_the_reward_of_every_outcome(
 ) -> None:
     assert reward_of(outcome, score, is_infeasible=False) == ordinary
     assert reward_of(outcome, score, is_infeasible=True) == infeasible_pays
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [1, 1.0, True, Fraction(1), np.float64(1), np.float32(1), np.int64(1), np.bool_(True), np.array(1.0)],
+)
+def test_every_number_that_an_own_evaluate_may_return_becomes_a_float(raw: Any) -> None:
+    score = checked_score("square/one", "square", raw)
+    assert (type(score), score) == (float, 1.0)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [None, "1", math.nan, math.inf, -0.1, 1.1, -1, 10**400, np.float64("nan"), np.array([0.0, 1.0]), [1.0]],
+)
+def test_what_is_no_score_fails_the_evaluator_and_the_message_names_kind_task_value_and_remedy(
+    raw: Any,
+) -> None:
+    with pytest.raises(EvaluatorFailed) as failed:
+        checked_score("square/one", "square", raw)
+    text = str(failed.value)
+    assert text.startswith(
+        "square/one could not be scored: expected evaluate of environments of kind 'square'"
+    )
+    assert f"a number in [0, 1], got {repr(raw)[:20]}" in text
+    assert text.endswith("correct it, or let it raise EvaluatorFailed where there is no score")
