@@ -2,7 +2,10 @@
 
 import asyncio
 
+from dart.config.config import Config
 from dart.core.actions import Action, Click, Wait
+from dart.core.run_directory import RunPaths
+from dart.environments.miniwob import environment as miniwob
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, WrappedEnvironment
 from examples.own_environment import SquareEnvironment
 
@@ -26,6 +29,11 @@ class ShorterIsBetter(WrappedEnvironment):
     async def evaluate(self, *, deadline_s: float) -> float:
         score = await super().evaluate(deadline_s=deadline_s)
         return score * PER_STEP ** max(0, self._steps - 1)
+
+
+def make(config: Config, name: str, paths: RunPaths) -> ShorterIsBetter:
+    """The browser of the actor `name`, with this reward."""
+    return ShorterIsBetter(miniwob.make(config, name, paths))
 
 
 async def main() -> None:

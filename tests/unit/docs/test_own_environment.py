@@ -2,13 +2,14 @@
 
 import inspect
 import re
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from dart.config.config import Config
+from dart.config.config import Config, load_config
 from dart.config.environment_kinds import KINDS, EnvironmentKind
 from dart.core.actions import Action, Click, Wait
 from dart.core.run_directory import RunPaths
@@ -19,6 +20,7 @@ from examples.own_reward import ShorterIsBetter
 from tests.unit.docs.pages import ROOT
 
 HOW_TO = (ROOT / "docs" / "how-to" / "own-environment.md").read_text(encoding="utf-8")
+OWN_REWARD = (ROOT / "docs" / "how-to" / "own-reward.md").read_text(encoding="utf-8")
 TASK, SEED, DEADLINE_S = "square/one", 7, 5.0
 
 
@@ -66,6 +68,23 @@ async def test_a_method_that_the_how_to_leaves_out_does_nothing() -> None:
 async def test_the_reward_of_the_how_to_is_less_for_more_steps() -> None:
     assert await played(ShorterIsBetter(SquareEnvironment())) == 1.0
     assert await played(ShorterIsBetter(SquareEnvironment()), [Wait(), Wait()]) == pytest.approx(0.81)
+
+
+def test_the_row_of_the_how_to_gives_the_tasks_of_the_browser_the_own_reward(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ((name, row),) = re.findall(
+        r'^"(\w+)": (EnvironmentKind\(.*?^\)),$', OWN_REWARD, re.MULTILINE | re.DOTALL
+    )
+    own = eval(row, {"EnvironmentKind": EnvironmentKind})
+    bundled = KINDS[name]
+    monkeypatch.setitem(KINDS, name, own)
+    config = load_config(None, ['tasks.train=["miniwob/click-tab"]'])
+
+    made = make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
+
+    assert isinstance(made, ShorterIsBetter)
+    assert replace(own, make=bundled.make, injectable=bundled.injectable) == bundled
 
 
 async def started(environment: Environment, seed: int = SEED) -> Observation:
