@@ -491,8 +491,9 @@ class StepCreditSettings(Section):
 
     method: Literal["trajectory", "gigpo"] = "trajectory"
     """trajectory: each step has the advantage of its trajectory, as in DART. gigpo: in addition, steps of a
-    group with the same screenshot are compared by their discounted returns (GiGPO, arXiv 2505.10978). gigpo
-    suits tasks of several steps on screens that do not change by themselves."""
+    group with the same screenshot are compared by their discounted returns (GiGPO, arXiv 2505.10978), and a
+    group of equal successes is trained if their lengths differ. gigpo suits tasks of several steps on screens
+    that do not change by themselves."""
     discount: Annotated[float, Field(gt=0, le=1)] = 0.95
     """gigpo: discount factor per step."""
     weight: Annotated[float, Field(ge=0, le=MOST)] = 1.0

@@ -92,7 +92,7 @@ class Curator:
         self.trainer_version = snapshot.version
         self.open_batch = snapshot.batch
         """The batch that is leased to the trainer; None if there is none."""
-        self._live_groups = LiveGroupIndex(snapshot.groups, settings.penalised_up_to)
+        self._live_groups = LiveGroupIndex(snapshot.groups, settings.penalised_up_to, settings.compared_above)
         self.tasks = TaskTable(settings, snapshot.tasks)
         self.wanted_guides: dict[int, str] = {}
         """Task id by pool id of the demonstrations that guided episodes shall use. Each is here because every

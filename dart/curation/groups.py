@@ -62,11 +62,20 @@ def failed_at_once(group: GroupRecord, success_above: float) -> bool:
     return not has_success(group, success_above) and any(r.num_steps == 1 for r in played)
 
 
-def why_untrainable(group: GroupRecord, penalised_up_to: float | None = None) -> DropReason | None:
+def differ_in_length(group: GroupRecord) -> bool:
+    """Whether the rollouts of a group that were played to their end have different numbers of steps."""
+    return len({r.num_steps for r in group.rollouts if r.state == RolloutState.STORED}) > 1
+
+
+def why_untrainable(
+    group: GroupRecord, penalised_up_to: float | None = None, compared_above: float | None = None
+) -> DropReason | None:
     """Return why a complete group cannot be trained; None if it can, or if it is not complete yet.
 
     penalised_up_to   largest reward of a failure, if a group is trained in which every rollout failed, one of
                       them with its only step; None: it is not
+    compared_above    rewards above this are successes, if a group of equal successes of different lengths is
+                      trained, because its steps are compared (GiGPO); None: it is not
 
     A group in which every rollout failed can be trained if a demonstration, which is a success, was added.
     """
@@ -80,7 +89,8 @@ def why_untrainable(group: GroupRecord, penalised_up_to: float | None = None) ->
     if max(found) - min(found) > SPREAD:
         return None
     is_penalised = penalised_up_to is not None and failed_at_once(group, penalised_up_to)
-    return None if is_penalised else DropReason.NO_SPREAD
+    is_compared = compared_above is not None and min(found) > compared_above and differ_in_length(group)
+    return None if is_penalised or is_compared else DropReason.NO_SPREAD
 
 
 def oldest_step(group: GroupRecord) -> int | None:

@@ -22,9 +22,14 @@ class LiveGroupIndex:
     """The live groups by id, and indexes of their ids. In an index the oldest group is first: the group with
     the lowest version floor, then with the lowest id."""
 
-    def __init__(self, live: Iterable[GroupRecord] = (), penalised_up_to: float | None = None) -> None:
-        """Index the live groups. `penalised_up_to` is that of `groups.why_untrainable`."""
-        self._penalised_up_to = penalised_up_to
+    def __init__(
+        self,
+        live: Iterable[GroupRecord] = (),
+        penalised_up_to: float | None = None,
+        compared_above: float | None = None,
+    ) -> None:
+        """Index the live groups. `groups.why_untrainable` says what the other arguments mean."""
+        self._penalised_up_to, self._compared_above = penalised_up_to, compared_above
         self._groups: dict[int, GroupRecord] = {}
         self._playable: IndexedHeap[int] = IndexedHeap()
         """Groups with a rollout to lease. Groups come first in which a rollout awaits another attempt or its
@@ -148,7 +153,7 @@ class LiveGroupIndex:
     def _index_unbatched(self, group: GroupRecord, rank: tuple[int, int]) -> None:
         key = group.group_id
         is_complete = groups.is_complete(group)
-        why_not = groups.why_untrainable(group, self._penalised_up_to)
+        why_not = groups.why_untrainable(group, self._penalised_up_to, self._compared_above)
         is_new = groups.awaiting(group) is None
         self._playable.set(key, (is_new, *rank) if not is_new or groups.unissued(group) else None)
         self.unfinished.set(key, None if is_complete else rank)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dart.config.config import Config, trained_tasks
 from dart.config.environment_kinds import KINDS
-from dart.config.sections import TaskQuarantineSettings
+from dart.config.sections import StepCreditSettings, TaskQuarantineSettings
 from dart.core.records import RECENT_REWARDS
 from dart.core.seeds import TRAINING_SEEDS
 from dart.core.types import SUCCESS_ABOVE
@@ -40,6 +40,8 @@ class CuratorSettings:
     penalised_up_to: float | None = None
     """Largest reward of a failure, if a group is trained in which every rollout failed, one of them with its
     only step."""
+    compared_above: float | None = None
+    """Rewards above this are successes, if a group of equal successes of different lengths is trained."""
     max_attempts: int
     lease_s: float
     batch_lease_s: float = 600.0
@@ -90,6 +92,7 @@ def settings_of(config: Config) -> CuratorSettings:
         staleness_bound=curation.staleness,
         success_above=curation.success_above,
         penalised_up_to=curation.success_above if curation.failure_penalty.enabled else None,
+        compared_above=curation.success_above if _compares_lengths(curation.step_credit) else None,
         over_provision=curation.over_provision,
         max_attempts=curation.max_attempts,
         lease_s=curation.lease_s,
@@ -98,3 +101,8 @@ def settings_of(config: Config) -> CuratorSettings:
         task_order=TASK_ORDERS[curation.task_order],
         order_seed=seed,
     )
+
+
+def _compares_lengths(credit: StepCreditSettings) -> bool:
+    """Whether the steps of a longer way to the same reward have other advantages than those of a shorter."""
+    return credit.method == "gigpo" and credit.weight > 0 and credit.discount < 1

@@ -36,12 +36,12 @@ class Samples:
     kept: tuple[StepSample, ...]
     """The samples that are in the loss."""
     steps: int
-    """Number of all steps of the groups that have spread, including steps that are left out of the loss, and
-    of all steps that get a penalty. The loss is divided by this number."""
+    """Number of all steps of the groups that have advantages, including steps that are left out of the loss,
+    and of all steps that get a penalty. The loss is divided by this number."""
     low_entropy: int
     """Number of steps left out because of low entropy."""
     groups_without_spread: int
-    """Number of groups that are not in the loss because their rewards are equal."""
+    """Number of groups that are not in the loss because their rewards are equal and nothing else teaches."""
 
 
 def step_samples(
@@ -51,7 +51,7 @@ def step_samples(
     credit: StepCredit | None = None,
     penalty: FailurePenalty | None = None,
 ) -> Samples:
-    """Return the step samples of the groups that have spread or get a penalty. Raises MalformedStep.
+    """Return the step samples of the groups that have advantages or get a penalty. Raises MalformedStep.
 
     entropy_quantile   steps below this quantile of their group's entropies are left out; None: no quantile
     pointing           how to read the patches of a policy with a pointer head; None: it has no such head

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dart.config.config import Config
 from dart.config.published import published_dtype, publishes_adapter
-from dart.config.sections import CurationSettings, LoraSettings, StepCreditSettings
+from dart.config.sections import CurationSettings, LoraSettings
 from dart.core.run_directory import RunPaths
 from dart.core.types import Group
 from dart.policy.configuration import is_small_policy
@@ -107,7 +107,7 @@ def learner_config(config: Config) -> "LearnerConfig":
         published_dtype=published_dtype(config),
         tis_cap=curation.importance.cap if curation.importance.enabled else None,
         entropy_quantile=curation.high_entropy.quantile if curation.high_entropy.enabled else None,
-        step_credit=_step_credit(curation.step_credit),
+        step_credit=_step_credit(curation),
         failure_penalty=_failure_penalty(curation),
         temperature=config.rollout.temperature,
         placement=ModelPlacement(
@@ -125,10 +125,13 @@ def learner_config(config: Config) -> "LearnerConfig":
     )
 
 
-def _step_credit(settings: StepCreditSettings) -> StepCredit | None:
+def _step_credit(curation: CurationSettings) -> StepCredit | None:
+    settings = curation.step_credit
     if settings.method == "trajectory":
         return None
-    return StepCredit(discount=settings.discount, weight=settings.weight)
+    return StepCredit(
+        discount=settings.discount, weight=settings.weight, success_above=curation.success_above
+    )
 
 
 def _failure_penalty(curation: CurationSettings) -> FailurePenalty | None:

@@ -7,7 +7,8 @@ screenshot, by hash; the steps of a group with the same anchor are its anchor gr
     A_S = (R_t - mean R) / (std R + eps)         over the anchor group; 0 for a step that is alone in it
     A   = A_E + weight * A_S                     A_E: the advantage of the trajectory
 
-The same task and seed have the same first screen, so the first steps of a group are always compared.
+The same task and seed have the same first screen, so the first steps of a group are always compared. A group
+of successes with equal rewards, whose A_E is 0, teaches the shorter way if they differ in length.
 Pure arithmetic: no torch, no I/O.
 """
 
@@ -16,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dart.core.types import Group
+from dart.core.types import SUCCESS_ABOVE, Group
 from dart.training.advantage import MIN_SPREAD, group_members, step_advantages
 
 
@@ -27,17 +28,21 @@ class StepCredit:
     discount: float = 0.95
     weight: float = 1.0
     """omega, the weight of A_S."""
+    success_above: float = SUCCESS_ABOVE
+    """Equal rewards above this value are successes. Equal failures teach nothing: the shorter one is no
+    better."""
 
 
 def credited_advantages(group: Group, credit: StepCredit | None) -> tuple[tuple[float, ...], ...] | None:
-    """Return the advantage of every step, by member of the group; None when its rewards have no spread.
+    """Return the advantage of every step, by member of the group; None when the group has no gradient.
 
     credit   None: every step has the advantage of its trajectory
     """
-    of_members = step_advantages(group)
+    members, of_members = group_members(group), step_advantages(group)
+    if of_members is None and credit is not None and all(m.reward > credit.success_above for m in members):
+        of_members = (0.0,) * len(members)
     if of_members is None:
         return None
-    members = group_members(group)
     shared = [[advantage] * len(member.steps) for member, advantage in zip(members, of_members, strict=True)]
     if credit is None:
         return tuple(map(tuple, shared))
@@ -46,10 +51,11 @@ def credited_advantages(group: Group, credit: StepCredit | None) -> tuple[tuple[
         [member.reward for member in members],
         credit.discount,
     )
-    return tuple(
+    credited = tuple(
         tuple(a_e + credit.weight * a_s for a_e, a_s in zip(one, other, strict=True))
         for one, other in zip(shared, of_steps, strict=True)
     )
+    return credited if any(map(any, credited)) else None
 
 
 def anchor_advantages(

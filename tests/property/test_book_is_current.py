@@ -64,6 +64,7 @@ def rules(chance: Random) -> CuratorSettings:
         task_order=chance.choice([RoundRobin, ByExpectedSpread]),
         order_seed=chance.randrange(100),
         penalised_up_to=0.5 if chance.random() < 0.5 else None,
+        compared_above=0.5 if chance.random() < 0.5 else None,
     )
 
 
@@ -215,7 +216,8 @@ def plain_batch(rules: CuratorSettings, snapshot: Snapshot, now_unix_s: float) -
     ready = [
         group
         for group in in_order
-        if groups.is_complete(group) and not groups.why_untrainable(group, rules.penalised_up_to)
+        if groups.is_complete(group)
+        and not groups.why_untrainable(group, rules.penalised_up_to, rules.compared_above)
     ]
     wanted, version = rules.groups_per_update, snapshot.version or 0
 

@@ -314,6 +314,21 @@ def test_groups_that_teach_nothing_or_are_too_old_are_dropped() -> None:
     )
 
 
+def test_with_credit_for_steps_a_group_of_equal_successes_of_different_lengths_is_trained() -> None:
+    settings = replace(SETTINGS, compared_above=SETTINGS.success_above)
+    differ, alike = (
+        group(
+            number,
+            *(replace(rollout(10 * number + n, number, reward=1.0), num_steps=1 + n * more) for n in (0, 1)),
+        )
+        for number, more in ((1, 2), (2, 0))
+    )
+    live = Snapshot(groups=(differ, alike, ready(3)), tasks=(), batch=None, version=5)
+    book = Curator(settings, live, 5)
+    assert book.drops() == (DropGroup(group_id=2, reason="no_spread"),)
+    assert book.batch(NOW) == lease_batch(1, 3)
+
+
 def test_with_a_penalty_a_group_that_failed_at_once_is_trained_and_one_that_succeeded_is_dropped() -> None:
     settings = replace(SETTINGS, penalised_up_to=SETTINGS.success_above)
     failed, succeeded = (

@@ -122,6 +122,22 @@ def test_failures_at_once_teach_where_they_get_a_penalty(
     assert why_untrainable(group(*members), penalised_up_to=0.5) == reason
 
 
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ((stored(1, 1.0, steps=1), stored(2, 1.0, steps=3), stored(3, 1.0, steps=1)), None),
+        ((stored(1, 0.9, steps=1), stored(2, 0.9, steps=2), rollout(3, "dropped")), None),
+        ((stored(1, 1.0, steps=2), stored(2, 1.0, steps=2), rollout(3, "dropped")), DropReason.NO_SPREAD),
+        ((stored(1, 0.5, steps=1), stored(2, 0.5, steps=3), stored(3, 0.5, steps=1)), DropReason.NO_SPREAD),
+        ((stored(1, 1.0, steps=1), rollout(2, "dropped"), rollout(3, "dropped")), DropReason.TOO_FEW),
+    ],
+)
+def test_equal_successes_of_different_lengths_teach_where_their_steps_are_compared(
+    members: tuple[RolloutRecord, ...], reason: DropReason | None
+) -> None:
+    assert why_untrainable(group(*members), compared_above=0.5) == reason
+
+
 def test_the_reward_of_a_dropped_rollout_does_not_count() -> None:
     assert rewards(group(stored(1, 1.0), rollout(2, "dropped", reward=0.0))) == (1.0,)
 

@@ -39,6 +39,7 @@ def test_by_default_groups_are_fixed_and_only_quarantine_is_on() -> None:
         ("task_quarantine.enabled=false", "task_quarantine", None),
         ("scheduling=batch", "scheduling", Scheduling.BATCH),
         ("over_provision=1.5", "over_provision", 1.5),
+        ("step_credit.method=gigpo", "compared_above", 0.5),
         ("batch_lease_s=900.0", "batch_lease_s", 900.0),
     ],
 )

@@ -92,8 +92,28 @@ def test_without_credit_every_step_has_the_advantage_of_its_trajectory(
     assert of_steps == tuple((a,) * n for a, n in zip(of_members, (1, 3, 2), strict=True))
 
 
-def test_a_group_without_spread_stays_without_a_gradient(group_of: Callable[..., Group]) -> None:
-    group = on_screens(group_of(rewards=[1.0, 1.0], lengths=[1, 2]), [["start"], ["start", "end"]])
+def test_a_group_of_equal_successes_teaches_the_shorter_way(group_of: Callable[..., Group]) -> None:
+    group = on_screens(group_of(rewards=[1.0, 1.0], lengths=[1, 3]), [["start"], ["start", "menu", "end"]])
+    assert credited_advantages(group, None) is None
+    credited = credited_advantages(group, StepCredit())
+    assert credited is not None
+    assert [value for row in credited for value in row] == pytest.approx([1.0, -1.0, 0.0, 0.0], abs=1e-4)
+    assert step_samples([group], credit=StepCredit()).groups_without_spread == 0
+
+
+@pytest.mark.parametrize(
+    ("reward", "screens"),
+    [
+        (1.0, [["start"], ["start"]]),  # equally long ways
+        (1.0, [["start"], ["other", "end"]]),  # nothing to compare
+        (0.0, [["start"], ["start", "end"]]),
+        (0.4, [["start"], ["start", "end"]]),  # failures: the shorter one is no better
+    ],
+)
+def test_other_groups_without_spread_stay_without_a_gradient(
+    group_of: Callable[..., Group], reward: float, screens: list[list[str]]
+) -> None:
+    group = on_screens(group_of(rewards=[reward, reward], lengths=[len(row) for row in screens]), screens)
     assert credited_advantages(group, StepCredit()) is None
 
 
@@ -108,6 +128,12 @@ def test_samples_carry_the_credit_of_their_step(group_of: Callable[..., Group]) 
 def test_the_configuration_switches_it_on() -> None:
     assert learner_config(Config()).step_credit is None
     chosen = Config.model_validate(
-        {"curation": {"step_credit": {"method": "gigpo", "discount": 0.9, "weight": 0.5}}}
+        {
+            "curation": {
+                "step_credit": {"method": "gigpo", "discount": 0.9, "weight": 0.5},
+                "success_above": 0.7,
+            }
+        }
     )
-    assert learner_config(chosen).step_credit == StepCredit(discount=0.9, weight=0.5)
+    credit = StepCredit(discount=0.9, weight=0.5, success_above=0.7)
+    assert learner_config(chosen).step_credit == credit
