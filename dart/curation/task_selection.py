@@ -14,7 +14,8 @@ rewards), so a restarted curator continues where the earlier one stopped:
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from random import Random
 from typing import Protocol
@@ -24,6 +25,9 @@ from dart.curation.indexed_heap import IndexedHeap
 LEAST_WEIGHT = 0.1
 """Smallest weight of a task in `ByExpectedSpread`; 1 is the weight of a task whose next group certainly has
 spread. So a task without spread is still played now and then, and a change is noticed."""
+
+EQUAL_DIGITS = 6
+"""Number of decimals to which rewards are compared (as by `dart.curation.groups.SPREAD`)."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 """The golden ratio minus 1. Its first n multiples, modulo 1, are spread evenly over [0, 1) for every n."""
@@ -116,14 +120,17 @@ class ByExpectedSpread:
         return self._tasks[bisect_right(sums, min(point, math.nextafter(sums[-1], 0.0)))]
 
 
-def expected_spread(successes: int, episodes: int, rollouts: int) -> float:
-    """Return the probability that `rollouts` episodes of a task are neither all successes nor all failures.
+def expected_spread(rewards: Collection[float], rollouts: int) -> float:
+    """Return the probability that the rewards of `rollouts` episodes of a task are not all equal.
 
-    The probability of a success is estimated from the latest episodes, with one success and one failure added
-    (Laplace's rule of succession), so that nothing is certain.
+    rewards   the rewards of the task's latest episodes
+
+    The probability of each reward is estimated with one more episode of each value (Laplace's rule of
+    succession). At least two values are possible, so nothing is certain.
     """
-    p = (successes + 1) / (episodes + 2)
-    return float(1 - p**rollouts - (1 - p) ** rollouts)
+    counts = list(Counter(round(reward, EQUAL_DIGITS) for reward in rewards).values())
+    counts += [0] * (2 - len(counts))
+    return float(1 - sum(((count + 1) / (len(rewards) + len(counts))) ** rollouts for count in counts))
 
 
 def turn(task_id: str, opened: int, order_seed: int) -> tuple[int, float]:

@@ -282,11 +282,10 @@ class TaskTable:
         task = self._tasks.get(task_id)
         rewards = () if task is None else task.rewards
         rollouts = self._rules.quota.at_first(None) if task is None else task.rollouts
-        successes = sum(reward > self._rules.success_above for reward in rewards)
         self._order.place(
             task_id,
             0 if task is None else task.groups_opened,
-            expected_spread(successes, len(rewards), rollouts),
+            expected_spread(rewards, rollouts),
             is_allowed=is_allowed,
         )
 

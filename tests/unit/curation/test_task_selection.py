@@ -173,4 +173,16 @@ def test_a_restarted_order_goes_on_where_the_last_one_stopped() -> None:
 def test_groups_of_tasks_that_are_solved_or_hopeless_will_hardly_have_spread(
     successes: int, episodes: int, rollouts: int, expected: float
 ) -> None:
-    assert expected_spread(successes, episodes, rollouts) == pytest.approx(expected, abs=1e-3)
+    rewards = [1.0] * successes + [0.0] * (episodes - successes)
+    assert expected_spread(rewards, rollouts) == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "rewards", [[0.73, 0.81, 0.9] * 10, [0.1, 0.2, 0.3] * 10, [n / 32 for n in range(32)]]
+)
+def test_rewards_that_differ_count_as_spread_whether_they_are_successes_or_not(rewards: list[float]) -> None:
+    assert expected_spread(rewards, 8) >= expected_spread([0.0, 1.0] * 15, 8)
+
+
+def test_rewards_that_count_as_equal_in_a_group_are_no_expected_spread() -> None:
+    assert expected_spread([n * 1e-9 for n in range(30)], 8) == expected_spread([0.0] * 30, 8)
