@@ -74,9 +74,24 @@ def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
         device_map={"": device_of(placement.device)},
     )
     attend_windows_together(module)
+    _switch_dropout_off(module)
     if not placement.is_trained:
         return module.eval().requires_grad_(False)  # type: ignore[no-any-return]
     return module.train()  # type: ignore[no-any-return]
+
+
+def _switch_dropout_off(module: nn.Module) -> None:
+    """Set every dropout of a model to 0, whatever its configuration says.
+
+    A trained model is in training mode, which gradient checkpointing needs. With dropout, each pass would
+    score the same answer differently, and none of them as the engine that sampled it.
+    """
+    for part in module.modules():
+        for name in [one for one in vars(part) if "dropout" in one]:
+            if isinstance(getattr(part, name), float):
+                setattr(part, name, 0.0)
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
 
 
 def _recompute_activations(module: Any) -> None:

@@ -1,6 +1,8 @@
 """The learner on a vision-language checkpoint: the tiny one, with episodes of two steps it really sampled."""
 
 import dataclasses
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,6 +117,38 @@ def test_an_update_goes_towards_what_succeeded_and_says_what_it_saw(
             for step in all_steps(group)
         ]
     assert sum(gained[:4]) > 0 > sum(gained[4:])
+
+
+@pytest.mark.parametrize(
+    ("family", "part", "dropouts"),
+    [
+        ("qwen2_5_vl", "text_config", ("attention_dropout",)),
+        ("internvl", "vision_config", ("attention_dropout", "projection_dropout", "hidden_dropout_prob")),
+    ],
+)
+def test_the_dropout_of_a_checkpoint_does_not_change_what_a_trained_policy_scores(
+    family: str,
+    part: str,
+    dropouts: tuple[str, ...],
+    tiny_checkpoint: Callable[[str], Path],
+    blobs: FolderBlobs,
+    group_of: Callable[..., Group],
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "with dropout"
+    shutil.copytree(tiny_checkpoint(family), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config[part] |= dict.fromkeys(dropouts, 0.5)
+    (folder / "config.json").write_text(json.dumps(config))
+    step = all_steps(played(folder, blobs, group_of, rollouts=2))[1]
+
+    trained, served = load(folder, READING, held()), load(folder, READING, ModelPlacement(device="cpu"))
+
+    screens = {name: served.codec.screen(name, blobs.read(name)) for name in screenshots_of(step)}
+    with torch.no_grad():
+        scores = [policy.score([step], screens, 1.0).logprobs for policy in (trained, trained, served)]
+    assert torch.equal(scores[0], scores[1])
+    torch.testing.assert_close(scores[0], scores[2])
 
 
 def all_steps(group: Group) -> list[Step]:
