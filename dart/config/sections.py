@@ -416,9 +416,10 @@ class ContextSettings(Section):
     """The prompts of a vision-language policy, and the length of its answers."""
 
     screenshots: Many = 5
-    """Number of screenshots in a prompt, the newest included."""
+    """Largest number of screenshots in a prompt, the newest included."""
     turns: Annotated[int, Field(ge=0, le=MOST)] = 35
-    """Number of past answers in a prompt."""
+    """Largest number of past answers in a prompt. They have together at most 8,000 tokens, because a message
+    has at most 64 KiB; older answers are left out, with their screenshots."""
     answer_tokens: Annotated[int, Field(ge=1, le=2500)] = 500
     """Longest answer in tokens. An answer travels in one message of at most 64 KiB, with 23 bytes for each
     token, and with its prompt."""

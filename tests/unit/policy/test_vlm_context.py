@@ -2,6 +2,8 @@
 
 import pytest
 
+from dart.config.config import Config
+from dart.config.problems import describe
 from dart.config.sections import ContextSettings
 from dart.core.types import GenerateRequest, PastStep
 from dart.policy.context import (
@@ -86,3 +88,7 @@ def test_a_request_carries_the_newest_that_fit() -> None:
     assert newest_past(past(30)) == past(30)
     assert newest_history(["first" * 1000, "second"]) == ("second",)
     assert newest_history(["wait()"] * 50) == ("wait()",) * 50
+
+
+def test_the_key_of_the_turns_names_the_limit_of_their_tokens() -> None:
+    assert f"at most {MAX_PAST_TOKENS:,} tokens" in " ".join(describe(Config, "context.turns").split())
