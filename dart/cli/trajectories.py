@@ -1,21 +1,23 @@
-"""`dartrl trajectories`: list the finished episodes of a run, show one step by step, or export it as HTML."""
+"""`dartrl trajectories`: list the finished episodes of a run, show one step by step, or export them: one as
+HTML, many as JSON lines."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dart.cli.exit_codes import errors_as_exit_codes
+from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
 from dart.cli.options import ID_MOST, OfTask, RunDir, reads_run, recorded, with_blobs
-from dart.cli.output import Format, Output, print_data, print_list, say
+from dart.cli.output import Format, Output, as_json, print_data, print_list, say
 from dart.inspect.formatting import clock, number
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
-    from dart.store.browse_queries import TrajectorySummary
+    from dart.core.types import Trajectory
+    from dart.store.browse_queries import Fate, TrajectorySummary
 
 trajectories_app = typer.Typer(
-    help="The finished episodes of a run: list them, show one step by step, export one.",
+    help="The finished episodes of a run: list them, show one step by step, export one or many.",
     no_args_is_help=True,
 )
 
@@ -23,6 +25,11 @@ RolloutId = Annotated[
     int,
     typer.Argument(metavar="ID", help="Number of a rollout, from `trajectories list`.", min=0, max=ID_MOST),
 ]
+
+OfOutcome = Annotated[
+    str | None, typer.Option("--outcome", help="Only episodes with this outcome, such as parse_error.")
+]
+OfResult = Annotated[str | None, typer.Option("--result", help="Only `success` or only `failure`.")]
 
 
 COLUMNS: "tuple[Column[TrajectorySummary], ...]" = (
@@ -46,10 +53,8 @@ COLUMNS: "tuple[Column[TrajectorySummary], ...]" = (
 def list_trajectories(
     run_dir: RunDir = None,
     task: OfTask = None,
-    outcome: Annotated[
-        str | None, typer.Option(help="Only episodes with this outcome, such as parse_error.")
-    ] = None,
-    result: Annotated[str | None, typer.Option(help="Only `success` or only `failure`.")] = None,
+    outcome: OfOutcome = None,
+    result: OfResult = None,
     before: Annotated[
         int | None,
         typer.Option(
@@ -71,8 +76,7 @@ def list_trajectories(
     from dart.web.run_view import RunView
     from dart.web.trajectory_pages import wanted
 
-    asked = {"task": task, "outcome": outcome, "result": result, "before": before}
-    given = {name: str(value) for name, value in asked.items() if value is not None}
+    given = _given(task=task, outcome=outcome, result=result, before=before)
     with RunView(recorded(run_dir)) as run:
         rows = run.store.trajectory_page(wanted(given, run.config), limit)
     print_list(rows, COLUMNS, output, empty="no finished episode matches")
@@ -100,25 +104,71 @@ def show(
     with RunView(recorded(with_blobs(run_dir))) as run:
         episode = EpisodePage(run, rollout_id)
     if output.is_data:
-        print_data({"fate": episode.fate, "trajectory": episode.trajectory}, output)
+        print_data(_for_programs(episode.fate, episode.trajectory), output)
     else:
         say("\n".join(episode.lines()))
 
 
 @trajectories_app.command()
 def export(
-    rollout_id: RolloutId,
-    html: Annotated[Path, typer.Option("--html", help="File to write; it contains the screenshots.")],
+    rollout_id: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="ID",
+            help="Number of a rollout, from `trajectories list`; for --html.",
+            min=0,
+            max=ID_MOST,
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="File to write one episode to; it contains the screenshots.")
+    ] = None,
+    jsonl: Annotated[
+        Path | None,
+        typer.Option("--jsonl", help="File to write all episodes to, or those that the options select."),
+    ] = None,
+    task: OfTask = None,
+    outcome: OfOutcome = None,
+    result: OfResult = None,
     run_dir: RunDir = None,
 ) -> None:
-    """Write one episode to an HTML file that needs no other file: screenshots with actions, answers, reward.
+    """Write one episode to an HTML file that needs no other file, or many to a file of JSON lines.
+
+    The HTML file shows screenshots with actions, answers and the reward. A JSON line is what `dartrl
+    trajectories show -o json` prints, newest episode first; it names screenshots by their sha256.
 
     **Examples**
 
     * `dartrl trajectories export 12 --html rollout-12.html`
+    * `dartrl trajectories export --jsonl episodes.jsonl`
+    * `dartrl trajectories export --task click-tab --result success --jsonl solved.jsonl`
     """
-    from dart.web.trajectory_pages import write_trajectory
+    from dart.web.trajectory_pages import write_trajectories, write_trajectory
 
-    with errors_as_exit_codes(html):
-        write_trajectory(recorded(with_blobs(run_dir)), rollout_id, html)
-        say(f"{html}: {html.stat().st_size} bytes")
+    given = _given(task=task, outcome=outcome, result=result)
+    with errors_as_exit_codes(html or jsonl):
+        if rollout_id is not None and html is not None and jsonl is None and not given:
+            write_trajectory(recorded(with_blobs(run_dir)), rollout_id, html)
+            say(f"{html}: {html.stat().st_size} bytes")
+        elif rollout_id is None and html is None and jsonl is not None:
+            count = write_trajectories(recorded(with_blobs(run_dir)), given, _line, jsonl)
+            say(f"{jsonl}: {count} episodes")
+        else:
+            end(
+                "name either a rollout and the file of its page (ID --html FILE), or the file of many "
+                "episodes (--jsonl FILE, with --task, --outcome and --result to select some)",
+                ExitCode.USAGE,
+            )
+
+
+def _given(**options: str | int | None) -> dict[str, str]:
+    """Return the options that have a value, as an address of the page would have them."""
+    return {name: str(value) for name, value in options.items() if value is not None}
+
+
+def _for_programs(fate: "Fate", trajectory: "Trajectory | None") -> dict[str, Any]:
+    return {"fate": fate, "trajectory": trajectory}
+
+
+def _line(fate: "Fate", trajectory: "Trajectory") -> str:
+    return as_json(_for_programs(fate, trajectory))

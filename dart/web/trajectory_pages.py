@@ -5,7 +5,8 @@ The functions block, so the event loop runs them in threads (`dart.web.blocking`
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
@@ -189,13 +190,50 @@ def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
     raises   UsageError if the run has no such rollout, DiskError if the file cannot be written
     """
     with RunView(paths) as run:
-        html = trajectory_html(run, rollout_id)
+        _write([trajectory_html(run, rollout_id)], file, "--html")
+
+
+def write_trajectories(
+    paths: RunPaths, values: Mapping[str, str], as_line: Callable[[Fate, Trajectory], str], file: Path
+) -> int:
+    """Write the finished episodes that `wanted` selects into a file, a line for each, newest first.
+
+    as_line   returns the line of an episode, without its end
+    returns   the number of episodes
+
+    raises   UsageError for a filter that is not possible, BlobDamage if the steps of an episode are damaged,
+             DiskError if the file cannot be written
+    """
+    with RunView(paths) as run:
+        episodes = finished_episodes(run, wanted(values, run.config))
+        return _write((f"{as_line(*episode)}\n" for episode in episodes), file, "--jsonl")
+
+
+def finished_episodes(run: RunView, selected: TrajectoryFilter) -> Iterator[tuple[Fate, Trajectory]]:
+    """Yield the finished episodes that the filter selects, newest first. One at a time is in memory."""
+    while rows := run.store.trajectory_page(selected, PAGE):
+        for row in rows:
+            fate, trajectory = run.store.fate(row.rollout_id), run.store.trajectory(row.rollout_id)
+            assert fate is not None, "a rollout is never deleted"
+            assert trajectory is not None, "nor is its trajectory"
+            yield fate, trajectory
+        selected = replace(selected, before_id=rows[-1].rollout_id)
+
+
+def _write(parts: Iterable[str], file: Path, option: str) -> int:
+    """Write texts into a file and return their number. Raises DiskError, with the option that names the
+    file."""
+    count = 0
     try:
-        file.write_text(html, encoding="utf-8")
+        with file.open("w", encoding="utf-8") as text:
+            for part in parts:
+                text.write(part)
+                count += 1
     except OSError as error:
         raise DiskError(
-            f"{file} cannot be written: {error.strerror}; name another file with --html"
+            f"{file} cannot be written: {error.strerror}; name another file with {option}"
         ) from error
+    return count
 
 
 def _as_data(blobs: BlobStore, sha256: str) -> str:

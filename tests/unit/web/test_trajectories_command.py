@@ -10,8 +10,10 @@ from typer.testing import CliRunner, Result
 
 from dart.cli.main import app
 from dart.core.run_directory import RunPaths
+from dart.web import trajectory_pages
 from dart.web.app import web_app
 from dart.web.auth import access_for
+from examples import exported_episodes
 from tests.recorded_run import record_run
 
 
@@ -72,6 +74,76 @@ def test_an_export_that_cannot_be_written_says_where_and_why(recorded: RunPaths,
 
     assert ended.exit_code == 74
     assert "two.html cannot be written: No such file or directory" in ended.output
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ((), [7, 6, 5, 4, 3, 2, 1]),
+        (("--task", "enter-text", "--result", "success"), [4]),
+        (("--outcome", "parse_error", "--result", "success"), []),
+    ],
+)
+def test_many_episodes_are_exported_as_lines_with_their_steps(
+    recorded: RunPaths,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: tuple[str, ...],
+    expected: list[int],
+) -> None:
+    monkeypatch.setattr(trajectory_pages, "PAGE", 2)
+    file = tmp_path / "episodes.jsonl"
+
+    ended = trajectories(recorded, "export", "--jsonl", str(file), *asked)
+
+    assert ended.stdout == f"{file}: {len(expected)} episodes\n"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["trajectory"]["rollout_id"] for line in lines] == expected
+    for line in lines:
+        shown = trajectories(recorded, "show", str(line["trajectory"]["rollout_id"]), "--json")
+        assert line == json.loads(shown.stdout)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (),
+        ("2",),
+        ("--html", "a.html"),
+        ("2", "--jsonl", "a.jsonl"),
+        ("2", "--html", "a.html", "--task", "enter-text"),
+        ("2", "--html", "a.html", "--jsonl", "a.jsonl"),
+    ],
+)
+def test_an_export_is_one_page_or_many_lines(recorded: RunPaths, asked: tuple[str, ...]) -> None:
+    ended = trajectories(recorded, "export", *asked)
+
+    assert ended.exit_code == 2
+    assert "name either a rollout and the file of its page (ID --html FILE)" in ended.output
+
+
+def test_lines_that_cannot_be_written_say_where_and_why(recorded: RunPaths, tmp_path: Path) -> None:
+    ended = trajectories(recorded, "export", "--jsonl", str(tmp_path / "none" / "all.jsonl"))
+
+    assert ended.exit_code == 74
+    assert (
+        "all.jsonl cannot be written: No such file or directory; name another file with --jsonl"
+        in ended.output
+    )
+
+
+def test_the_program_of_the_guide_reads_what_was_exported(
+    recorded: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "episodes.jsonl"
+    trajectories(recorded, "export", "--jsonl", str(file))
+    capsys.readouterr()
+
+    exported_episodes.main(str(file))
+
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in printed] == ["miniwob/click-test-2", "miniwob/enter-text"]
+    assert "3 episodes, mean reward 0.33" in printed[1]
 
 
 @pytest.mark.parametrize("is_running", [True, False])
