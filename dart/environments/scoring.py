@@ -42,7 +42,7 @@ def checked_score(task_id: str, kind: str, raw: Any) -> float:
     NumPy numbers and booleans count. Raises EvaluatorFailed when the score is no number in [0, 1]."""
     try:
         score = float(raw) if isinstance(raw, SupportsFloat) else math.nan
-    except (TypeError, ValueError, OverflowError):  # such as an array of several numbers
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # such as an array of several numbers
         score = math.nan
     if not 0.0 <= score <= 1.0:
         raise EvaluatorFailed(

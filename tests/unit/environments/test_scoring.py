@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from dart.core.types import Outcome
 from dart.environments.faults import EvaluatorFailed
@@ -43,7 +44,20 @@ def test_every_number_that_an_own_evaluate_may_return_becomes_a_float(raw: Any) 
 
 @pytest.mark.parametrize(
     "raw",
-    [None, "1", math.nan, math.inf, -0.1, 1.1, -1, 10**400, np.float64("nan"), np.array([0.0, 1.0]), [1.0]],
+    [
+        None,
+        "1",
+        math.nan,
+        math.inf,
+        -0.1,
+        1.1,
+        -1,
+        10**400,
+        np.float64("nan"),
+        np.array([0.0, 1.0]),
+        torch.ones(2),
+        [1.0],
+    ],
 )
 def test_what_is_no_score_fails_the_evaluator_and_the_message_names_kind_task_value_and_remedy(
     raw: Any,
