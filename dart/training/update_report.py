@@ -16,7 +16,7 @@ class UpdateSummary:
     groups: int
     """Number of groups of the batch."""
     groups_without_spread: int
-    """Number of groups with equal rewards, which have no gradient."""
+    """Number of groups with equal rewards that have no gradient."""
     mean_reward: float
     """Mean over all trajectories, including groups without spread, but without demonstrations."""
     optimizer_steps: int
