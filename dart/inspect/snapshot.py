@@ -219,7 +219,7 @@ class RunSnapshot:
 
     @property
     def unwell(self) -> list[ActorRow]:
-        """The actors that are not well, but for a root that is only not ready: it is so until all have started."""
+        """The actors that are not well, but for a root that only waits until all have started."""
         return [one for one in self.actors if not (one.is_well or _is_root_of_start(one))]
 
 
