@@ -9,6 +9,7 @@ from dart.core.errors import NotRunningError
 from dart.core.run_directory import RunPaths, holder
 from dart.core.suggestions import did_you_mean, near
 from dart.telemetry.liveness import ACTOR_SILENT_S
+from supervision.host_messages import BRIDGE, HOST, HOSTS, PLACED
 
 
 def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
@@ -27,6 +28,31 @@ def why_not_restart(name: str, actors: Mapping[str, Vitals]) -> str:
         return f"there is no actor {name!r}{did_you_mean(near(name, actors))}"
     if actors[name].parent == LAUNCHER:
         return f"{name} is the root of the tree: it ends with the run; use `dartrl down`, then `dartrl up`"
+    return _why_not_alone(name, actors)
+
+
+def _why_not_alone(name: str, actors: Mapping[str, Vitals]) -> str:
+    """Say why an actor by which nodes of a cluster carry the run cannot be managed alone; empty for others.
+
+    `hosts` decides which node carries what. It would not start again what another actor has ended.
+    """
+    parent = actors[name].parent
+    if parent == HOSTS or "@" in name:
+        return (
+            f"{name} stands for another node of the cluster: the node gets work again by itself when its "
+            "wait or quarantine is over; to take its work away, end Ray there with `ray stop`"
+        )
+    if name in (HOSTS, PLACED, HOST, BRIDGE):
+        return (
+            f"{name} joins the nodes and cannot be managed alone; `dartrl actors restart {parent}` restarts "
+            "it with all that the nodes carry"
+        )
+    if parent == PLACED or (parent in actors and actors[parent].parent == HOSTS):
+        below = min((one for one, row in actors.items() if row.parent == name), default="its children")
+        return (
+            f"{name} is the part of a pool that a node carries and cannot be managed alone; restart, stop or "
+            f"release the actors below it, such as {below}"
+        )
     return ""
 
 

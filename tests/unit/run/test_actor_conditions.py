@@ -1,5 +1,6 @@
 """What makes sense to be done to an actor, judged by the board."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,15 +24,32 @@ PARENTS = {
     "control": "",
 }
 
+ON_A_CLUSTER = {
+    "root": LAUNCHER,
+    "store": "root",
+    "machine-a": "root",
+    **dict.fromkeys(("hosts", "placed", "host", "bridge"), "machine-a"),
+    "environment_pool-0": "placed",
+    "env-000": "environment_pool-0",
+    "machine-b": "hosts",
+    "host@b": "machine-b",
+    "rollout_pool-0": "machine-b",
+    "rollout-0": "rollout_pool-0",
+}
 
-@pytest.fixture
-def rows(tmp_path: Path) -> list[Vitals]:
+
+def rows_below(parents: Mapping[str, str], tmp_path: Path) -> list[Vitals]:
     board = Board.create(tmp_path / "board")
-    for name, parent in PARENTS.items():
+    for name, parent in parents.items():
         board.set_state(board.claim(name, parent), ActorState.RUNNING, ready=1)
     found = board.rows()
     board.close()
     return found
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[Vitals]:
+    return rows_below(PARENTS, tmp_path)
 
 
 @pytest.fixture
@@ -62,6 +80,32 @@ def test_what_can_be_restarted_and_what_can_be_stopped(
     for reason, told in ((why_not_restart(name, actors), restart), (why_not_stop(name, actors), stop)):
         assert told in reason
         assert bool(told) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("environment_pool-0", "the actors below it, such as env-000"),
+        ("rollout_pool-0", "the actors below it, such as rollout-0"),
+        ("placed", "`dartrl actors restart machine-a`"),
+        ("hosts", "`dartrl actors restart machine-a`"),
+        ("bridge", "`dartrl actors restart machine-a`"),
+        ("machine-b", "`ray stop`"),
+        ("host@b", "`ray stop`"),
+    ],
+)
+def test_what_the_nodes_of_a_cluster_carry_is_not_managed_alone(
+    tmp_path: Path, name: str, remedy: str
+) -> None:
+    actors = known(rows_below(ON_A_CLUSTER, tmp_path))
+    for reason in (why_not_restart(name, actors), why_not_stop(name, actors)):
+        assert reason.startswith(f"{name} ")
+        assert remedy in reason
+
+
+@pytest.mark.parametrize("name", ["env-000", "rollout-0", "machine-a", "store"])
+def test_actors_of_every_node_can_be_restarted(tmp_path: Path, name: str) -> None:
+    assert why_not_restart(name, known(rows_below(ON_A_CLUSTER, tmp_path))) == ""
 
 
 def test_the_condition_of_an_actor_names_what_it_hangs_in(actors: dict[str, Vitals]) -> None:

@@ -33,6 +33,7 @@ from dart.run.definition import RunDefinition
 from dart.telemetry.board_gauges import Gauge
 from dart.telemetry.engine_names import engine_names
 from supervision.child_spec import Breaker, ChildSpec, SupervisorFlags
+from supervision.messages import start_child
 from supervision.supervisor import Supervisor, supervisor_args, supervisor_spec
 
 PLAYING = 3
@@ -255,6 +256,24 @@ def test_a_stopped_actor_stays_down_until_it_is_restarted(tree: Tree) -> None:
 def test_what_makes_no_sense_is_refused_and_changes_nothing(tree: Tree, request_: Request) -> None:
     assert tree.outcome(request_) is ControlOutcome.REFUSED
     assert [tree.bench.row(name).incarnation for name in ("root", "curator", "env-001")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("request_", [RestartActor, StopActor])
+def test_a_part_of_a_pool_that_a_node_carries_is_neither_restarted_nor_stopped(
+    tree: Tree, request_: type[RestartActor] | type[StopActor]
+) -> None:
+    placed = SupervisorFlags(dynamic=True, ordered=False)
+    tree.bench.start(Supervisor, "placed", supervisor_args(placed, ()), parent="root")
+    shard = supervisor_spec("environment_pool-0", SupervisorFlags(), (worker("env-100", Environment),))
+    tree.operator.ask("placed", start_child(shard))
+    tree.bench.settle()
+
+    answer = tree.answer(request_(name="environment_pool-0"), for_s=1.0)
+
+    assert answer.outcome is ControlOutcome.REFUSED
+    assert "such as env-100" in answer.text
+    assert tree.bench.row("environment_pool-0").incarnation == 1
+    assert "env-100" in tree.environments
 
 
 def test_quarantine_ends_when_it_is_told_to_and_only_where_it_is(tree: Tree) -> None:
