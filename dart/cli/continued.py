@@ -49,9 +49,12 @@ def _say_other_values(config: "Config", paths: "RunPaths") -> None:
     if not changed:
         return
     words = [f"{key} (before: {shortened(literal(old), VALUE_CHARACTERS)})" for key, old, _ in changed]
+    keep = f"continue it with --run-dir {paths.root} and without a configuration"
+    if paths.cluster.exists():
+        keep = "write them into the file that you start it with"
     more = f" and {len(words) - KEYS_SHOWN} more" if len(words) > KEYS_SHOWN else ""
     say(
         f"this run goes on with other values than before: {', '.join(words[:KEYS_SHOWN])}{more}. To "
-        f"keep the values of a run, continue it with --run-dir {paths.root} and without a configuration",
+        f"keep the values of a run, {keep}",
         err=True,
     )

@@ -46,15 +46,17 @@ def training_config(
 
     path      None: the built-in values; with `resume`, the configuration in the run directory
     run_dir   None: with `resume` and without `path`, the run in runs/ that is running or newest and trains
-    raises    ConfigError; NotRunningError or RunDirectoryError if there is no run to resume
+    raises    ConfigError; NotRunningError or RunDirectoryError if there is no run to resume, or if it is on a
+              cluster
     """
     from dart.config.config import load_config
     from dart.config.layers import overrides_of
-    from dart.core.run_directory import RunPaths, config_to_resume, latest_run
+    from dart.core.run_directory import RunPaths, config_to_resume, latest_run, refuse_without_cluster_file
 
     if resume and path is None:
         run_dir = run_dir or latest_run(RUNS, trains=True)
         path = config_to_resume(RunPaths(run_dir))
+        refuse_without_cluster_file(RunPaths(run_dir))
     return load_config(path, [*overrides, *overrides_of({"run.dir": run_dir})])
 
 

@@ -78,6 +78,8 @@ class RunPaths:
         """Log of `dartrl up --detach`."""
         self.daemon_output = self.logs / "daemon.output"
         """What the daemon's processes printed and is not in their logs."""
+        self.cluster = root / "cluster"
+        """A file that only a run on a cluster has. It holds the path of the cluster file."""
         self.mirror_of = root / "mirror_of"
         """A file that only a mirror has, the copy of another machine's run directory. It holds the address of
         the record."""
@@ -89,6 +91,12 @@ class RunPaths:
             return self.mirror_of.read_text(encoding="utf-8")
         except FileNotFoundError:
             return str(self.root)
+
+    @property
+    def up_command(self) -> str:
+        """The command that starts the run again where it was the last time: here, or on a cluster."""
+        file = f"{self.cluster.read_text(encoding='utf-8')} " if self.cluster.exists() else ""
+        return f"dartrl up {file}--run-dir {self.root}"
 
     @property
     def record(self) -> RecordAddress:
@@ -265,6 +273,18 @@ def config_to_resume(paths: RunPaths) -> Path:
     if not paths.config.exists():
         refuse_at_once(paths, resume=True)
     return paths.config
+
+
+def refuse_without_cluster_file(paths: RunPaths) -> None:
+    """Raise RunDirectoryError if a run is on a cluster: call this to continue a run by its config.toml alone.
+
+    config.toml does not name the machines of the cluster, so all actors would start on this machine.
+    """
+    if paths.cluster.exists():
+        raise RunDirectoryError(
+            f"the run in {paths.root} is on a cluster: continue it with `{paths.up_command}`; to continue it "
+            "on this machine alone, name a run file"
+        )
 
 
 def _cannot_make(root: Path, error: OSError) -> Exception:

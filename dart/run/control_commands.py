@@ -227,9 +227,9 @@ class Commands:
         sizes = {pool: count for pool, count in wanted.items() if count is not None}
         if not all(self._definition.has_pool(pool) for pool in (ENVIRONMENT_POOL, *sizes)):
             raise NotDone(
-                "the environments and engines of a run on a cluster cannot be scaled while it runs: change "
-                "environments.count or rollout.count and start the run again with `dartrl down` and "
-                "`dartrl up`"
+                "the environments and engines of a run on a cluster cannot be scaled while it runs: end it "
+                "with `dartrl down`, change environments.count or rollout.count in its file, and start it "
+                "again with `dartrl up` and the cluster file"
             )
         async with self._changing:
             for pool in sizes:

@@ -86,7 +86,9 @@ def request(run_dir: Path, call: Request) -> ControlAnswer:
     """
     pid = holder(run_dir)
     if pid is None:
-        raise NotRunningError(f"the run in {run_dir} is not running; start it with `dartrl up`")
+        raise NotRunningError(
+            f"the run in {run_dir} is not running; start it with `{RunPaths(run_dir).up_command}`"
+        )
     timeout_s = call.wait_ms / 1000 + GRACE_S
     try:
         with connect(RunPaths(run_dir).control, timeout_s) as connection:

@@ -180,7 +180,8 @@ class Mirror:
             name, check = "the control node", "`dartrl status` on its machine says why it cannot listen"
         return (
             f"{name} {error}; it was last seen at {seen}: {check} (inspection.host, "
-            "inspection.port); if the machine is lost, continue the run with `dartrl up`"
+            "inspection.port); if the machine is lost, continue the run on another one with `dartrl up FILE "
+            "--resume` and the file that started it"
         )
 
     # the record
@@ -207,7 +208,10 @@ class Mirror:
     def _running(self) -> ControlNode:
         node = self._node()
         if node.ended_unix_s is not None:
-            raise NotRunningError(f"the run of {self._record} is not running; start it with `dartrl up`")
+            raise NotRunningError(
+                f"the run of {self._record} is not running; start it with `dartrl up FILE --resume` and the "
+                "file that started it"
+            )
         return node
 
     def _with_own_address(self, config: str) -> str:

@@ -55,7 +55,8 @@ class OneMachine:
         return drain_s(config, ("trainer", *environment_names(config)))
 
     def prepare(self, paths: RunPaths) -> None:
-        """Do nothing."""
+        """Forget the cluster that carried the run until now."""
+        paths.cluster.unlink(missing_ok=True)
 
     def tree_of(self, config: Config, args: Mapping[str, Any]) -> RootSpec:
         """Return the whole supervision tree of the run."""

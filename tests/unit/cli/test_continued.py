@@ -12,6 +12,7 @@ from dart.core.errors import TemporaryError
 from dart.core.run_directory import RunPaths
 from dart.preflight import requirements
 from dart.run import app
+from dart.run.site import OneMachine
 from dart.store.checkpoints import CheckpointState, checkpoint_name, write_checkpoint
 from tests.recorded_run import TASKS, record_run
 
@@ -82,6 +83,33 @@ def test_many_other_values_are_counted_and_long_ones_cut(paths: RunPaths) -> Non
 
     assert "and 2 more." in said
     assert "run.seed (before: 0), " in said
+
+
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize("words", [("train", "--resume"), ("up",), ("up", "--detach")], ids=" ".join)
+def test_a_run_on_a_cluster_is_not_continued_on_its_control_node_alone(
+    paths: RunPaths, words: tuple[str, ...]
+) -> None:
+    paths.cluster.write_text("/etc/dartrl/c.toml")
+
+    ended = ended_by(paths, *words)
+
+    said = " ".join(ended.output.replace("error: ", "").split())
+    assert ended.exit_code == 73
+    assert f"continue it with `dartrl up /etc/dartrl/c.toml --run-dir {paths.root}`" in said
+    assert STARTED not in said
+
+
+@pytest.mark.usefixtures("hangup")
+def test_a_run_file_moves_a_run_from_its_cluster_to_one_machine(paths: RunPaths) -> None:
+    paths.cluster.write_text("/etc/dartrl/c.toml")
+
+    said = said_by(paths, "up", str(paths.config), "--set", "environments.count=3")
+
+    assert STARTED in said
+    assert "To keep the values of a run, write them into the file that you start it with" in said
+    OneMachine().prepare(paths)
+    assert paths.up_command == f"dartrl up --run-dir {paths.root}"
 
 
 @pytest.mark.parametrize("words", [("train",), ("up",), ("config", "show")], ids=" ".join)

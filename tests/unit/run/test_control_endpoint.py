@@ -155,7 +155,10 @@ def test_a_run_that_does_not_run_and_one_that_does_not_listen_are_told_apart(
 ) -> None:
     with pytest.raises(SilentError, match="takes no requests now"):
         request(paths.root, Ping())
-    with pytest.raises(NotRunningError):
+    ended = RunPaths(tmp_path)
+    ended.lock.touch()
+    ended.cluster.write_text("/etc/dartrl/c.toml")
+    with pytest.raises(NotRunningError, match=f"`dartrl up /etc/dartrl/c.toml --run-dir {tmp_path}`"):
         request(tmp_path, Ping())
 
 

@@ -359,6 +359,7 @@ def test_an_endpoint_that_is_gone_leaves_what_the_record_knows(
     assert machine.row is not None
     assert f"the control node at {machine.row.address} does not answer" in mirror.trouble
     assert "1h06m ago" in mirror.trouble
+    assert "continue the run on another one with `dartrl up FILE --resume`" in mirror.trouble
     assert read_actors(mirror.paths.root) == ()
     for ask in (lambda: mirror.control(Ping()), lambda: mirror.end(now=False, deadline_s=0.0)):
         with pytest.raises(SilentError, match=r"does not answer .* check that its machine runs"):
@@ -467,7 +468,7 @@ def test_a_run_that_has_ended_is_shown_as_one(
     assert mirror.has_ended
     assert str(load_config(answering.paths.config).run.dir) in mirror.trouble
     assert {row.process for row in read_actors(mirror.paths.root) if row.pid} == {"gone"}
-    with pytest.raises(NotRunningError, match="is not running"):
+    with pytest.raises(NotRunningError, match="start it with `dartrl up FILE --resume`"):
         mirror.control(Ping())
     with pytest.raises(NotRunningError, match="is not running"):
         mirror.end(now=False, deadline_s=0.0)
