@@ -20,9 +20,13 @@ CONFIG_FOLDER = "/etc/dartrl"
 RUN_DIR = "/var/tmp/dartrl/run"
 """Run directory in the head pod. It is lost with the pod; record and blobs are on servers."""
 
-NICENESS = "RAY_worker_niceness"
-"""Environment variable for the nice value of Ray's workers, which their actor systems inherit. Ray's default
-of 15 would starve them, so 0 is set."""
+RAY_VARIABLES = {"RAY_worker_niceness": "0", "RAY_memory_monitor_refresh_ms": "0"}
+"""Environment variables with which Ray starts on each node.
+
+An actor system inherits the nice value of Ray's workers, and Ray's default of 15 would starve it. Ray's
+memory monitor kills Ray workers when a machine has little memory left. The only one on a node is the agent,
+with which all actors of the node end; without the monitor, the kernel ends the process that takes most.
+"""
 
 
 def head_address(engine: EngineSettings) -> str:
@@ -68,7 +72,8 @@ def _start(*, trusted_network: bool) -> str:
     started outside of the environment of dartrl.
     """
     token = "" if trusted_network else "RAY_AUTH_MODE=token "
-    return f"{{ ulimit -c unlimited || true; }} && {NICENESS}=0 {token}ray start"
+    variables = " ".join(f"{name}={value}" for name, value in RAY_VARIABLES.items())
+    return f"{{ ulimit -c unlimited || true; }} && {variables} {token}ray start"
 
 
 def _each(setup: tuple[str, ...], command: str) -> list[str]:
@@ -127,7 +132,7 @@ def _pod(cluster: ClusterConfig, role: str) -> dict[str, Any]:
     container = {
         "name": f"ray-{role}",
         "image": pods.image,
-        "env": [{"name": NICENESS, "value": "0"}],
+        "env": [{"name": name, "value": value} for name, value in RAY_VARIABLES.items()],
         "envFrom": [{"secretRef": {"name": pods.secret}}],
         "resources": {"limits": amounts, "requests": amounts},
         "volumeMounts": [{"name": "files", "mountPath": CONFIG_FOLDER, "readOnly": True}],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.cluster.manifests import head_address, local_provider_yaml, ray_job
+from dart.cluster.manifests import RAY_VARIABLES, head_address, local_provider_yaml, ray_job
 from dart.config.cluster import ClusterConfig, EngineSettings
 
 
@@ -34,6 +34,13 @@ def test_ray_starts_with_token_authentication_unless_the_network_is_trusted() ->
     assert not any("RAY_AUTH_MODE" in trusted[key][-1] for key in commands)
 
 
+def test_ray_kills_no_agent_when_a_machine_has_little_memory_left() -> None:
+    assert RAY_VARIABLES["RAY_memory_monitor_refresh_ms"] == "0"
+    found = json.loads(local_provider_yaml(engine(ssh=["a", "b"]), trusted_network=True))
+    for key in ("head_start_ray_commands", "worker_start_ray_commands"):
+        assert "RAY_memory_monitor_refresh_ms=0 ray start" in found[key][-1]
+
+
 def test_setup_commands_run_in_the_shell_that_starts_ray() -> None:
     found = json.loads(local_provider_yaml(engine(ssh=["a"], setup=["source x"]), trusted_network=True))
     assert all(line.startswith("source x && ") for line in found["head_start_ray_commands"])
@@ -43,7 +50,8 @@ def test_setup_commands_run_in_the_shell_that_starts_ray() -> None:
 def test_a_shell_starts_ray_with_nice_0_and_not_at_all_after_a_setup_that_failed(
     tmp_path: Path, is_trusted: bool
 ) -> None:
-    (tmp_path / "ray").write_text(f'#!/bin/sh\necho "$1, $RAY_worker_niceness" >> {tmp_path}/started\n')
+    said = "$1, $RAY_worker_niceness, $RAY_memory_monitor_refresh_ms"
+    (tmp_path / "ray").write_text(f'#!/bin/sh\necho "{said}" >> {tmp_path}/started\n')
     (tmp_path / "ray").chmod(0o700)
 
     def started(setup: str) -> str:
@@ -56,7 +64,7 @@ def test_a_shell_starts_ray_with_nice_0_and_not_at_all_after_a_setup_that_failed
         subprocess.run(shell, env=in_shell, capture_output=True, check=False)
         return (tmp_path / "started").read_text()
 
-    assert started("true") == "start, 0\n", "a machine may refuse the limit of core files"
+    assert started("true") == "start, 0, 0\n", "a machine may refuse the limit of core files"
     assert started("false") == ""
 
 
@@ -85,6 +93,7 @@ def test_a_ray_job_runs_up_in_the_head_pod_with_passwords_from_the_secret_alone(
     assert (workers["replicas"], workers["minReplicas"], workers["maxReplicas"]) == (3, 3, 3)
     for template in (workers["template"], spec["rayClusterSpec"]["headGroupSpec"]["template"]):
         (container,) = template["spec"]["containers"]
+        assert {one["name"]: one["value"] for one in container["env"]} == RAY_VARIABLES
         assert container["envFrom"] == [{"secretRef": {"name": "keys"}}]
         assert container["resources"]["limits"]["nvidia.com/gpu"] == "8"
         assert template["spec"]["volumes"][0]["configMap"]["name"] == files["metadata"]["name"]
