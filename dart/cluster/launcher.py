@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,10 @@ from dart.cluster.forwarding import forwarded
 from dart.cluster.host_agent import STOP_ROOM_S, FollowerEnd, FollowerSpec
 from dart.cluster.manifests import head_address
 from dart.cluster.membership import Membership, ReportGone, StartAgent
+from dart.cluster.node_facts import NodeFacts, Roles
 from dart.cluster.node_folder import node_folder
-from dart.cluster.plan import ClusterNode, ClusterPlan, capabilities, plan_cluster
-from dart.cluster.probes import gather, last_line, node_results, roles_of
+from dart.cluster.plan import ClusterNode, ClusterPlan, capabilities, could_carry, plan_cluster
+from dart.cluster.probes import gather, last_line, node_results, refuse_unfit, roles_of
 from dart.cluster.ray_agents import Agent, introduce, start_agents
 from dart.cluster.shards import longest_shard_stop_s
 from dart.config.cluster import ClusterConfig
@@ -114,6 +115,7 @@ class Launcher:
     """By host, the number of its agent, and Ray's reference to the future `FollowerEnd` of its follower; for
     the control node, which has no follower, a reference that fails when its agent ends."""
     _starting: dict[str, tuple[StartAgent, "Future[list[Agent]]"]] = field(default_factory=dict)
+    _facts_of_control: NodeFacts = field(init=False)
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16))
 
     def __post_init__(self) -> None:
@@ -127,7 +129,9 @@ class Launcher:
         """
         self.plan = plan_cluster(nodes, self.cluster.place, self.run)
         folders = {node.name: self._folder(node) for node in nodes}
-        results = node_results(gather(nodes, roles_of(self.plan, self.run), folders))
+        facts = gather(nodes, roles_of(self.plan, self.run), folders)
+        self._facts_of_control, *_ = facts
+        results = node_results(facts)
         if failed := [f"{result.name}: {result.text}" for result in results if not result.is_well]:
             raise UnavailableError("\n".join(failed))
         started = start_agents(nodes, self.job.run_id, folders, 1)
@@ -230,9 +234,24 @@ class Launcher:
 
     def _start(self, order: StartAgent) -> None:
         self.log.info("node_starting", host=order.node.name, number=order.number)
-        folders = {order.node.name: self._folder(order.node)}
-        started = self._threads.submit(start_agents, [order.node], self.job.run_id, folders, order.number)
-        self._starting[order.node.name] = order, started
+        self._starting[order.node.name] = order, self._threads.submit(self._started, order)
+
+    def _started(self, order: StartAgent) -> list[Agent]:
+        """Start the agent of an order in a thread, after the probes that every node passes before a run.
+
+        The node may have come back with another version of dartrl, or with a wrong clock. The control node is
+        not probed again: the run, and so its version, has been there all the time.
+        """
+        node, folder = order.node, self._folder(order.node)
+        if not node.is_control:
+            refuse_unfit(self._facts_of_control, node, self._roles_of(node), folder)
+        return start_agents([node], self.job.run_id, {node.name: folder}, order.number)
+
+    def _roles_of(self, node: ClusterNode) -> Roles:
+        """Return what a node is probed for: its part in the plan, or all that a new node could carry."""
+        planned = next((one for one in self.plan.nodes if one.node == node.name), None)
+        part = planned or could_carry(node, self.cluster.place, self.plan)
+        return roles_of(replace(self.plan, nodes=(part,)), self.run)[node.name]
 
     def _collect_starts(self) -> list[tuple[str, int, str]]:
         """Have agents that have started run their actor systems.

@@ -196,6 +196,16 @@ def _node_plan(
     )
 
 
+def could_carry(node: ClusterNode, where: PlaceSettings, plan: ClusterPlan) -> NodePlan:
+    """Return the largest part of a run that a node could carry that is not in the plan.
+
+    The part has every shard for which the node has what the shard needs, although not all may fit together.
+    """
+    declared = capabilities(node, where, reserved_gpus=0)
+    fit = [spec for spec in plan.shards if _fitting(declared, spec.needs)]
+    return _node_plan(node, 0, fit, {spec.name: node.name for spec in fit})
+
+
 def _last_gpus(control: ClusterNode, count: int) -> tuple[str, ...]:
     """Return the names of the trainer's GPUs: the last `count` ones of the control node."""
     return tuple(str(gpu) for gpu in range(control.gpus - count, control.gpus))

@@ -218,6 +218,17 @@ def gather(
     return [replace(control, missing=missing, free_bytes=free, lacking_bytes=lacking), *others]
 
 
+def refuse_unfit(control: NodeFacts, node: ClusterNode, roles: Roles, folder: str) -> None:
+    """Probe a node that joins a run that is already running.
+
+    control   facts of the control node
+    raises    UnavailableError if the node does not answer, or with what has to change there
+    """
+    results = node_results((control, _facts_of(node, roles, folder)))
+    if failed := [f"{result.name}: {result.text}" for result in results if not result.is_well]:
+        raise UnavailableError("\n".join(failed))
+
+
 def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
     """Return the facts of one node. Raises UnavailableError if it does not answer or dartrl fails there."""
     import ray

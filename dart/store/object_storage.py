@@ -221,6 +221,11 @@ class ObjectStorage:
                 f"{place}: no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
                 f"give the machine a role that may use the bucket ({said})"
             )
+        if "RequestTimeTooSkewed" in text:
+            return BlobsBusy(
+                f"{place}: the clock of this machine differs too much from that of the object storage: run a "
+                f"time service here, such as chrony or systemd-timesyncd ({said})"
+            )
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
             return StoreUnavailable(
                 f"{place}: the credentials are refused: correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "

@@ -22,7 +22,7 @@ EIGHT = tuple(map(str, range(8)))
 def joined_by(nodes: tuple[ClusterNode, ...], run: Config, monkeypatch: pytest.MonkeyPatch) -> Launcher:
     """Return the launcher of a cluster whose machines have eight GPUs each, whatever Ray counts."""
     agents = [Agent(node, node.name, Mock(), ListeningAgent(1, "wire", EIGHT)) for node in nodes]
-    monkeypatch.setattr(launcher, "gather", Mock(return_value={}))
+    monkeypatch.setattr(launcher, "gather", Mock(return_value=[Mock()]))
     monkeypatch.setattr(launcher, "node_results", Mock(return_value=()))
     monkeypatch.setattr(launcher, "introduce", Mock())
     monkeypatch.setattr(launcher, "start_agents", Mock(return_value=agents))
