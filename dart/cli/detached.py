@@ -108,8 +108,8 @@ def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float) -> int 
         if time.monotonic() > give_up_s:
             raise TemporaryError(
                 f"the run in {root} is not up after {wait_s:g} s and is still starting; "
-                "`dartrl status` shows its progress, `dartrl down --now` ends it, "
-                "and `dartrl up --detach --wait SECONDS` waits for longer at the next start"
+                f"`dartrl status --run-dir {root}` shows its progress, `dartrl down --now --run-dir {root}` "
+                "ends it, and `dartrl up --detach --wait SECONDS` waits for longer at the next start"
             )
         time.sleep(POLL_S)
     return code

@@ -169,13 +169,15 @@ def _cluster_file(config: Path, overrides: Sequence[str], run_dir: Path | None) 
 def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool) -> None:
     from dart.cli.cluster import say_left_out_of_cluster
     from dart.cluster.connection import require_ray
-    from dart.core.run_directory import RunPaths
+    from dart.config.bundled import configuration_file
+    from dart.core.run_directory import RunPaths, keep_cluster_file, locked
     from dart.preflight.hub_fetch import fetch_if_allowed
 
+    paths = RunPaths(found.run.run.dir)
     if found.cluster.engine.kubernetes.image:
         from dart.cluster.engine_start import write_job_file
 
-        file = write_job_file(found, RunPaths(found.run.run.dir), resume=resume)
+        file = write_job_file(found, paths, resume=resume)
         say(f"nothing was started; start the run in the cluster with: kubectl apply -f {file}")
         return
     require_ray()
@@ -184,9 +186,12 @@ def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool)
     fetch_if_allowed(found.run, say)
     from dart.cluster.site import on_cluster
 
-    with on_cluster(found) as site:  # probes what every node needs
-        say_left_out_of_cluster(found.run)
-        _run_daemon(found.run, None, log_file, site)
+    # The lock is held from here on, because joining may take long, and other commands must find this process.
+    with locked(paths.root, resume=paths.config.exists()):
+        keep_cluster_file(paths, configuration_file(found.path))
+        with on_cluster(found) as site:
+            say_left_out_of_cluster(found.run)
+            _run_daemon(found.run, None, log_file, site)
 
 
 def _begin_or_continue(settings: "Config", *, resume: bool) -> None:
@@ -247,7 +252,14 @@ def _run_daemon(
         outlives_terminal=outlives_terminal,
         output_bytes=settings.telemetry.daemon_log_bytes,
     ) as daemon:
-        result = app.train(settings, resume=paths.config.exists(), listener=daemon, reread=read, site=site)
+        result = app.train(
+            settings,
+            resume=paths.config.exists(),
+            listener=daemon,
+            reread=read,
+            site=site,
+            is_locked=site is not None,
+        )
     again = f"dartrl up --run-dir {paths.root}" if site is None else "the same command"
     _end(result, paths.root, again)
 

@@ -31,12 +31,11 @@ from dart.cluster.launcher import Joined, LaunchJob, followers_stop_s, rows_of
 from dart.cluster.node_folder import run_id_of
 from dart.cluster.plan import ClusterNode, plan_cluster, trainer_gpus
 from dart.cluster.shards import engine_gpus
-from dart.config.bundled import configuration_file
 from dart.config.cluster import ClusterFile
 from dart.config.config import Config
 from dart.core import errors
 from dart.core.errors import TemporaryError
-from dart.core.run_directory import RunPaths, make_private, write_atomically
+from dart.core.run_directory import RunPaths, make_private
 from dart.inference.gpu_leases import publish_gpus
 from dart.run.site import OTHERS_STOP_S, SHORTEST_STOP_S, longest_shutdown_s
 from dart.run.tree import engine_names, environment_names, exploration_owner, root_of, single_children
@@ -65,7 +64,6 @@ class ClusterSite:
 
     def __init__(self, found: ClusterFile, joined: Joined, launcher: "subprocess.Popen[bytes]") -> None:
         self._run = found.run
-        self._file = configuration_file(found.path).resolve()
         self._place = found.cluster.place
         self._joined = joined
         self._launcher = launcher
@@ -76,11 +74,7 @@ class ClusterSite:
         self.rows = rows_of(found.run, len(joined.nodes))
 
     def prepare(self, paths: RunPaths) -> None:
-        """Keep the path of the cluster file, and publish which GPUs of the control node engines may use.
-
-        Engines may use those that the trainer does not use.
-        """
-        write_atomically(paths.cluster, str(self._file).encode(), 0o644)
+        """Publish which GPUs of the control node engines may use: those that the trainer does not use."""
         publish_gpus(paths.root, self._joined.gpus[: self._gpus_for_engines()])
 
     def tree_of(self, config: Config, args: Mapping[str, Any]) -> RootSpec:
@@ -112,7 +106,7 @@ class ClusterSite:
             raise TemporaryError(
                 f"the process that is connected to Ray ended with exit code {code}, and with it all agents; "
                 "logs/cluster.stderr of the run directory says why. Nothing that was stored is lost: go on "
-                f"with `dartrl up {self._file}`"
+                f"with `{RunPaths(self._run.run.dir).up_command}`"
             )
 
     def stop_deadline_s(self, config: Config) -> float:

@@ -149,19 +149,12 @@ class RunDirectory:
 
 
 @contextlib.contextmanager
-def claimed(
-    root: Path, *, resume: bool, config_toml: str, make_record: Callable[[RunPaths], None] = lambda _: None
-) -> Iterator[RunDirectory]:
-    """Create or resume the run directory and hold its lock while the block lasts.
+def locked(root: Path, *, resume: bool) -> Iterator[None]:
+    """Make the run directory if it is missing, and hold its lock while the block lasts.
 
-    At the end the folder `scratch/` and the folder of the sockets are deleted; the directory itself stays.
-
-    make_record   makes the record of a new run, or raises an error when the record of an earlier run is
-                  missing. It is called before files of an earlier run change, and before config.toml is
-                  written, whose presence means that a run exists
-    raises        RunDirectoryError if the directory cannot be made, if another run holds it, if it contains
-                  a run and `resume` is false, or if it contains no run and `resume` is true. Files of an
-                  earlier run are then unchanged. OSError if the disk is full or fails
+    raises   RunDirectoryError if the directory cannot be made, if another run holds it, if it contains a run
+             and `resume` is false, or if it contains no run and `resume` is true. Files of an earlier run are
+             then unchanged. OSError if the disk is full or fails
     """
     paths = RunPaths(root.resolve())
     if not paths.lock.exists():  # a folder that is no run's: check it before anything is created there
@@ -177,6 +170,32 @@ def claimed(
         refuse_unfit(paths, resume=resume)
         os.ftruncate(lock_fd, 0)
         os.pwrite(lock_fd, f"{os.getpid()} {start_ticks(os.getpid())}\n".encode(), 0)
+        yield
+
+
+@contextlib.contextmanager
+def claimed(
+    root: Path,
+    *,
+    resume: bool,
+    config_toml: str,
+    make_record: Callable[[RunPaths], None] = lambda _: None,
+    is_locked: bool = False,
+) -> Iterator[RunDirectory]:
+    """Create or resume the run directory and hold its lock while the block lasts.
+
+    At the end the folder `scratch/` and the folder of the sockets are deleted; the directory itself stays.
+    Raises what `locked` raises.
+
+    make_record   makes the record of a new run, or raises an error when the record of an earlier run is
+                  missing. It is called before files of an earlier run change, and before config.toml is
+                  written, whose presence means that a run exists
+    is_locked     whether the caller holds the lock already (`locked`)
+    """
+    paths = RunPaths(root.resolve())
+    with contextlib.ExitStack() as at_end:
+        if not is_locked:
+            at_end.enter_context(locked(root, resume=resume))
         make_private(*paths.folders)
         make_record(paths)
         mail = at_end.enter_context(own_mail_dir(paths.root))
@@ -253,7 +272,8 @@ def _refuse_other_owner(root: Path) -> None:
 
 def _left_by_interrupted_start(paths: RunPaths) -> set[Path]:
     """Return the files and folders that a start or a takeover may leave when it ends before config.toml."""
-    return {paths.lock, temporary_of(paths.config), *paths.folders, *paths.record_files}
+    kept = (paths.config, paths.cluster)
+    return {paths.lock, paths.cluster, *map(temporary_of, kept), *paths.folders, *paths.record_files}
 
 
 def refuse_at_once(paths: RunPaths, *, resume: bool) -> None:
@@ -426,6 +446,11 @@ def refuse_untrained(paths: RunPaths) -> None:
 def keep_config(paths: RunPaths, config_toml: str) -> None:
     """Write config.toml atomically. Raises OSError."""
     write_atomically(paths.config, config_toml.encode(), 0o644)
+
+
+def keep_cluster_file(paths: RunPaths, file: Path) -> None:
+    """Write the path of the cluster file that starts the run. Raises OSError."""
+    write_atomically(paths.cluster, str(file.resolve()).encode(), 0o644)
 
 
 def write_atomically(path: Path, content: bytes, mode: int) -> None:

@@ -70,6 +70,7 @@ def train(
     reread: Callable[[], Config] | None = None,
     site: RunSite | None = None,
     remedy: str = CONTINUE,
+    is_locked: bool = False,
 ) -> TrainResult:
     """Run a training job to its end: base evaluation, training, final evaluation.
 
@@ -78,6 +79,7 @@ def train(
     reread     reads the configuration again when the run is reloaded; None: the configuration never changes
     site       the machines that carry the run; None: this machine
     remedy     what to do after a failure; error messages end with it
+    is_locked  whether the caller holds the lock of the run directory (`dart.core.run_directory.locked`)
 
     A first SIGINT or SIGTERM drains the run, and the result names the signal. A second signal ends the run at
     once, also while the data are checked and the report is written. In each case no process is left behind,
@@ -91,7 +93,7 @@ def train(
     listener = listener or RunListener()
     site = site or OneMachine()
     with (
-        own_directory(config, resume=resume, remedy=remedy) as directory,
+        own_directory(config, resume=resume, remedy=remedy, is_locked=is_locked) as directory,
         ExitStack() as until_concluded,
     ):
         paths = directory.paths
@@ -252,14 +254,23 @@ def watch(
 
 
 @contextlib.contextmanager
-def own_directory(config: Config, *, resume: bool, remedy: str) -> Iterator[RunDirectory]:
+def own_directory(
+    config: Config, *, resume: bool, remedy: str, is_locked: bool = False
+) -> Iterator[RunDirectory]:
     """Hold the run directory of a run while the block lasts, and check or make its record.
+
+    is_locked   whether the caller holds the lock already (`dart.core.run_directory.locked`)
 
     Raises RunDirectoryError if the directory cannot be used or the block fails after it was deleted, and
     TemporaryError, which ends with `remedy`, if an actor system cannot start in the block.
     """
-    toml, make_record = config.to_toml(), partial(refuse_without_record if resume else begin_record, config)
-    with claimed(config.run.dir, resume=resume, config_toml=toml, make_record=make_record) as directory:
+    with claimed(
+        config.run.dir,
+        resume=resume,
+        config_toml=config.to_toml(),
+        make_record=partial(refuse_without_record if resume else begin_record, config),
+        is_locked=is_locked,
+    ) as directory:
         paths = directory.paths
         try:
             yield directory

@@ -80,7 +80,7 @@ def test_a_run_goes_on_after_the_launcher_and_after_the_whole_control_node_was_k
     before = run.processes()
     run.launcher().kill()
     assert run.end() == os.EX_TEMPFAIL, run.output()
-    assert f"go on with `dartrl up {run.file}`" in run.output()
+    assert f"go on with `dartrl up {run.file} --run-dir " in run.output()
     await_end(before)
     assert run.versions().items() >= committed.items()
 

@@ -23,7 +23,7 @@ from dart.cluster import connection, site
 from dart.config.cluster import ClusterConfig, ClusterFile
 from dart.config.config import load_config
 from dart.core.errors import DiskError, SilentError, TemporaryError
-from dart.core.run_directory import RunPaths
+from dart.core.run_directory import RunPaths, holder, refuse_unfit
 from dart.inspect.sidecar_status import WEB, Sidecar, write_sidecar
 from dart.preflight import hub_fetch, requirements
 from dart.run import app, other_control_node
@@ -56,6 +56,7 @@ def test_a_run_on_a_cluster_fetches_its_policy_first_and_names_tasks_that_are_le
 
     @contextmanager
     def on_cluster(_: object) -> Iterator[None]:
+        assert holder(tmp_path) == os.getpid(), "the lock says which process joins the cluster"
         done.append("join")
         yield
 
@@ -66,8 +67,11 @@ def test_a_run_on_a_cluster_fetches_its_policy_first_and_names_tasks_that_are_le
     monkeypatch.setattr(site, "on_cluster", on_cluster)
     monkeypatch.setattr(up, "_run_daemon", lambda *_: done.append("run"))
     run = load_config(None, [f"run.dir={str(tmp_path)!r}"])
-    up._up_on_cluster(ClusterFile(tmp_path, ClusterConfig(), run), None, resume=False)
+    up._up_on_cluster(ClusterFile(tmp_path / "c.toml", ClusterConfig(), run), None, resume=False)
     assert done == ["fetch", "join", "left out", "run"]
+    assert holder(tmp_path) is None
+    assert RunPaths(tmp_path).up_command == f"dartrl up {tmp_path / 'c.toml'} --run-dir {tmp_path}"
+    refuse_unfit(RunPaths(tmp_path), resume=False)  # so that a start that failed while it joined is repeated
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -311,8 +315,9 @@ def test_a_run_in_the_background_that_starts_slowly_is_waited_for_as_long_as_ask
     monkeypatch.setattr("dart.run.control_socket.request", Mock(side_effect=SilentError("it starts")))
     monkeypatch.setattr(detached, "time", SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append))
 
-    with pytest.raises(TemporaryError, match="is not up after 600 s and is still starting"):
+    with pytest.raises(TemporaryError, match="is not up after 600 s and is still starting") as late:
         detached._await_up(tmp_path, lambda: None, 600.0)
+    assert f"`dartrl down --now --run-dir {tmp_path}` ends it" in str(late.value)
 
     assert sum(waits) == pytest.approx(600.0, abs=2 * detached.POLL_S)
 
