@@ -21,7 +21,7 @@ def show_cluster_plan(found: "ClusterFile", gpu_gib: float | None) -> None:
     If a probe fails, the command ends with exit code 69. For a cluster of Kubernetes pods nothing is probed.
 
     gpu_gib   memory of each GPU in GiB; None: unknown, so the sums are shown without a limit
-    raises    DoesNotFit, ConfigurationError or UnavailableError
+    raises    DoesNotFit, ConfigurationError, UnavailableError or TemporaryError
     """
     from dart.cluster.dry_run import plan_on_pods, probe_cluster
     from dart.cluster.manifests import head_address

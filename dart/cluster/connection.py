@@ -11,11 +11,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
 
 from dart.cluster.node_names import cluster_nodes
 from dart.cluster.plan import ClusterNode
-from dart.core.errors import ConfigurationError, TemporaryError, UnavailableError
+from dart.core.errors import ConfigurationError, DartError, TemporaryError, UnavailableError
 
 NAMESPACE = "dartrl"
 """The namespace in Ray in which the agents of all runs have their names."""
@@ -47,7 +46,8 @@ def connected(address: str, *, trusted_network: bool) -> Iterator[list[ClusterNo
     """Connect to a cluster while the block lasts, and yield its living nodes.
 
     raises   ConfigurationError if the cluster asks for no token and `trusted_network` is false
-             UnavailableError if Ray is not installed, or there is no cluster at this address
+             TemporaryError if there is no cluster at this address, because its head may still start
+             UnavailableError if Ray is not installed, is of another version, or refuses the token
     """
     require_ray()
     _require_listener(address)
@@ -68,7 +68,7 @@ def connected(address: str, *, trusted_network: bool) -> Iterator[list[ClusterNo
             configure_logging=False,
         )
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise UnavailableError(_why_not_connected(address, error)) from error
+        raise _not_connected(address, error) from error
     try:
         yield living_nodes()
     finally:
@@ -114,13 +114,13 @@ def listens(address: str) -> bool:
     """Return whether something listens at an address of the form host:port. Raises ConfigurationError."""
     try:
         _require_listener(address)
-    except UnavailableError:
+    except TemporaryError:
         return False
     return True
 
 
 def _require_listener(address: str) -> None:
-    """Raise UnavailableError if nothing listens at an address. Without this check, Ray waits for a minute.
+    """Raise TemporaryError if nothing listens at an address. Without this check, Ray waits for a minute.
 
     Raises ConfigurationError if the address is neither "auto" nor host:port. Nothing is checked for "auto".
     """
@@ -133,14 +133,21 @@ def _require_listener(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except OSError as error:
         why = error.strerror or str(error)
-        raise UnavailableError(
+        raise TemporaryError(
             f"no Ray cluster answers at {address}: {why}; start its head with "
             f"`ray start --head --port={port}` (with engine.ssh, `dartrl up` starts it), or correct "
             "engine.address"
         ) from error
 
 
-def _why_not_connected(address: str, error: Any) -> str:
+def _not_connected(address: str, error: Exception) -> DartError:
+    """Return the error for a cluster that could not be joined, with the remedy.
+
+    It is temporary unless Ray names a reason that lasts: its head may still start, as after a power failure.
+    """
+    kind: type[DartError] = TemporaryError
+    if isinstance(error, ValueError) or "version mismatch" in str(error).lower():
+        kind = UnavailableError
     first = str(error).strip().splitlines()[:1]
     remedy = (
         "start Ray on this machine, with `ray start --head` for a new cluster or "
@@ -148,5 +155,6 @@ def _why_not_connected(address: str, error: Any) -> str:
         "of the cluster"
     )
     if "token" in str(error).lower():
+        kind = UnavailableError
         remedy = "put the cluster's token into ~/.ray/auth_token, RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
-    return f"cannot join the Ray cluster {address}: {' '.join(first)}; {remedy}"
+    return kind(f"cannot join the Ray cluster {address}: {' '.join(first)}; {remedy}")

@@ -25,7 +25,7 @@ class PlanRow:
 def probe_cluster(found: ClusterFile, address: str) -> tuple[ClusterPlan, list[ProbeResult]]:
     """Join the cluster, plan the run on its nodes, and probe every node, the record and the blobs.
 
-    raises   DoesNotFit, ConfigurationError or UnavailableError
+    raises   DoesNotFit, ConfigurationError, UnavailableError or TemporaryError
     """
     with connected(address, trusted_network=found.cluster.trusted_network) as nodes:
         plan = plan_cluster(nodes, found.cluster.place, found.run)

@@ -31,14 +31,22 @@ from dart.cluster.manifests import head_address
 from dart.cluster.membership import Membership, ReportGone, StartAgent
 from dart.cluster.node_facts import NodeFacts, Roles
 from dart.cluster.node_folder import node_folder
-from dart.cluster.plan import ClusterNode, ClusterPlan, capabilities, could_carry, plan_cluster
-from dart.cluster.probes import gather, last_line, node_results, refuse_unfit, roles_of
+from dart.cluster.plan import (
+    ClusterNode,
+    ClusterPlan,
+    DoesNotFit,
+    capabilities,
+    could_carry,
+    plan_cluster,
+)
+from dart.cluster.probes import gather, last_line, node_results, refuse_failed, refuse_unfit, roles_of
 from dart.cluster.ray_agents import Agent, introduce, start_agents
 from dart.cluster.shards import longest_shard_stop_s
 from dart.config.cluster import ClusterConfig
 from dart.config.config import Config
 from dart.config.layers import to_toml
-from dart.core.errors import DartError, UnavailableError
+from dart.core import errors
+from dart.core.errors import DartError, TemporaryError, UnavailableError
 
 LOOK_S = 0.5
 """Interval in seconds at which Ray is asked which nodes are alive."""
@@ -72,6 +80,8 @@ class LaunchJob:
     run_id: str
     """Name of the run that is unique among all runs of the cluster."""
     parent_pid: int
+    is_continued: bool = False
+    """Whether the run directory has a run, which is continued."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +141,7 @@ class Launcher:
         folders = {node.name: self._folder(node) for node in nodes}
         facts = gather(nodes, roles_of(self.plan, self.run), folders)
         self._facts_of_control, *_ = facts
-        results = node_results(facts)
-        if failed := [f"{result.name}: {result.text}" for result in results if not result.is_well]:
-            raise UnavailableError("\n".join(failed))
+        refuse_failed(node_results(facts))
         started = start_agents(nodes, self.job.run_id, folders, 1)
         self.agents = {agent.node.name: agent for agent in started}
         self.control = next(agent for agent in started if agent.node.is_control)
@@ -330,21 +338,32 @@ def main() -> int:
                 launcher.look()
             launcher.stop()
     except DartError as error:
-        _say({"error": type(error).__name__, "text": str(error)})
+        _say(failure_of(error, is_continued=job.is_continued))
         return os.EX_UNAVAILABLE
     return os.EX_OK
+
+
+def failure_of(error: DartError, *, is_continued: bool) -> dict[str, str]:
+    """Return what the launcher says of an error: the nearest class in `dart.core.errors`, and the text.
+
+    is_continued   whether the run was there before. If it does not fit then, nodes may not be back yet
+    """
+    if is_continued and isinstance(error, DoesNotFit):
+        error = TemporaryError(f"{error}\nif nodes of the run are not back yet, start Ray on them")
+    kind = next(one.__name__ for one in type(error).__mro__ if one.__module__ == errors.__name__)
+    return {"error": kind, "text": str(error)}
 
 
 def _nodes_when_there(count: int) -> list[ClusterNode]:
     """Wait until `count` nodes are alive, and return the living nodes.
 
-    Raises UnavailableError if this takes longer than NODES_S.
+    Raises TemporaryError if this takes longer than NODES_S.
     """
     give_up_s = time.monotonic() + NODES_S
     while len(nodes := living_nodes()) < count:
         if time.monotonic() > give_up_s:
             there = ", ".join(sorted(node.address for node in nodes))
-            raise UnavailableError(
+            raise TemporaryError(
                 f"engine.ssh names {count} machines, and after {NODES_S:g} s Ray runs on {len(nodes)} "
                 f"({there}); `ray monitor logs/ray-cluster.yaml` in the run directory says why"
             )

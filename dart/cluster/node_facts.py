@@ -68,6 +68,8 @@ class NodeFacts:
     """If room is lacking, the folders in which earlier runs left logs and reports on the node."""
     missing: tuple[str, ...] = ()
     """What the node lacks for its roles, each with a remedy."""
+    unreachable: tuple[str, ...] = ()
+    """Servers that the node does not reach, each with a remedy."""
     clock_offset_s: float = 0.0
     """The node's clock minus that of the control node."""
     clock_error_s: float = 0.0
@@ -114,6 +116,7 @@ class NodeProbe:
             lacking_bytes=lacking_bytes,
             idle_folders=tuple(map(str, idle)) if lacking_bytes else (),
             missing=(*_unwritable(Path(folder)), *missing_here(roles)),
+            unreachable=tuple(unreachable_here(roles)),
         )
 
     def unix_s(self) -> float:
@@ -151,13 +154,17 @@ def missing_here(roles: Roles) -> Iterator[str]:
     config = Config.model_validate(roles.config)
     for check in _checks_of(roles):
         yield from check(config)
+
+
+def unreachable_here(roles: Roles) -> Iterator[str]:
+    """Yield which servers this process does not reach, each with a remedy."""
     for host, port in roles.servers:
         try:
             socket.create_connection((host, port), REACH_S).close()
         except OSError as error:
             yield (
-                f"{host}:{port} cannot be reached ({error.strerror or error}); allow connections from this "
-                "node, or name the server by an address that all nodes can reach"
+                f"{host}:{port} cannot be reached ({error.strerror or error}); start the server, allow "
+                "connections from this node, or name the server by an address that all nodes can reach"
             )
 
 

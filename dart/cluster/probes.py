@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from dart.cluster.forwarding import forwarded
-from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here, room_in
+from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here, room_in, unreachable_here
 from dart.cluster.plan import ClusterNode, ClusterPlan
 from dart.config.config import Config
-from dart.core.errors import UnavailableError
+from dart.core.errors import TemporaryError, UnavailableError
 from dart.inspect.formatting import size
 from dart.preflight.disk_need import node_bytes
 
@@ -31,6 +31,9 @@ CLOCK_ROUNDS = 5
 
 NAMED_MOST = 5
 
+CLOCKS, SERVERS = "clocks", "servers"
+"""Names of probes that may fail now and pass later without a change by a person."""
+
 POSTGRESQL_PORT, HTTP_PORT, HTTPS_PORT = 5432, 80, 443
 """Default ports, for addresses without a port."""
 
@@ -46,7 +49,7 @@ class ProbeResult:
 
 
 def node_results(facts: Sequence[NodeFacts]) -> Iterator[ProbeResult]:
-    """Yield a result for clocks, versions, user, disk space and requirements of the nodes.
+    """Yield a result for clocks, versions, user, disk space, requirements and servers of the nodes.
 
     facts   facts of all nodes, those of the control node first
     """
@@ -58,6 +61,23 @@ def node_results(facts: Sequence[NodeFacts]) -> Iterator[ProbeResult]:
     yield ProbeResult(
         "requirements", not missing, "; ".join(missing) or "every node has what its actors need"
     )
+    unreachable = [f"{one.node}: {text}" for one in facts for text in one.unreachable]
+    yield ProbeResult(
+        SERVERS, not unreachable, "; ".join(unreachable) or "every node reaches the servers that it needs"
+    )
+
+
+def refuse_failed(results: Iterable[ProbeResult]) -> None:
+    """Raise an error with all probes that failed, if any did.
+
+    raises   TemporaryError if only such failed as may pass by themselves, as after a power failure: a clock
+             is set soon, and a server starts. UnavailableError for others
+    """
+    failed = [result for result in results if not result.is_well]
+    if failed:
+        may_pass = {result.name for result in failed} <= {CLOCKS, SERVERS}
+        kind = TemporaryError if may_pass else UnavailableError
+        raise kind("\n".join(f"{result.name}: {result.text}" for result in failed))
 
 
 def _clocks(facts: Sequence[NodeFacts]) -> ProbeResult:
@@ -65,13 +85,13 @@ def _clocks(facts: Sequence[NodeFacts]) -> ProbeResult:
     if wrong:
         named = ", ".join(f"{one.node} by {one.clock_offset_s:+.1f} s" for one in wrong[:NAMED_MOST])
         return ProbeResult(
-            "clocks",
+            CLOCKS,
             False,
             f"{len(wrong)} clocks differ from that of the control node by more than {CLOCK_MOST_S:g} s: "
             f"{named}; run a time service there, such as chrony or systemd-timesyncd",
         )
     worst_s = max(abs(one.clock_offset_s) for one in facts)
-    return ProbeResult("clocks", True, f"at most {worst_s * 1000:.0f} ms apart")
+    return ProbeResult(CLOCKS, True, f"at most {worst_s * 1000:.0f} ms apart")
 
 
 def _versions(facts: Sequence[NodeFacts]) -> ProbeResult:
@@ -198,7 +218,8 @@ def gather(
 
     roles     what each node carries, by its name
     folders   the folder in which each node keeps its part of the run, by its name
-    raises    UnavailableError with the reason for each node that does not answer
+    raises    TemporaryError with the reason for each node that does not answer, or UnavailableError if
+              dartrl fails on one of them
     """
     ordered = sorted(nodes, key=lambda node: (not node.is_control, node.name))
     with ThreadPoolExecutor(min(32, len(ordered))) as threads:
@@ -209,28 +230,31 @@ def gather(
             for node in ordered
         ]
     ended = [(node.name, one.exception()) for node, one in zip(ordered, asked, strict=True)]
-    if failures := [f"{name}: {error}" for name, error in ended if error is not None]:
-        raise UnavailableError("\n".join(failures))
+    if failures := {name: error for name, error in ended if error is not None}:
+        may_pass = all(isinstance(error, TemporaryError) for error in failures.values())
+        kind = TemporaryError if may_pass else UnavailableError
+        raise kind("\n".join(f"{name}: {error}" for name, error in failures.items()))
     control, *others = (one.result() for one in asked)
     role = roles.get(control.node, Roles())
     free, lacking = room_in(Path(folders[control.node]), role.disk_bytes)
-    missing = tuple(missing_here(role))
-    return [replace(control, missing=missing, free_bytes=free, lacking_bytes=lacking), *others]
+    found = replace(control, missing=tuple(missing_here(role)), unreachable=tuple(unreachable_here(role)))
+    return [replace(found, free_bytes=free, lacking_bytes=lacking), *others]
 
 
 def refuse_unfit(control: NodeFacts, node: ClusterNode, roles: Roles, folder: str) -> None:
     """Probe a node that joins a run that is already running.
 
     control   facts of the control node
-    raises    UnavailableError if the node does not answer, or with what has to change there
+    raises    TemporaryError if the node does not answer; else what `refuse_failed` raises
     """
-    results = node_results((control, _facts_of(node, roles, folder)))
-    if failed := [f"{result.name}: {result.text}" for result in results if not result.is_well]:
-        raise UnavailableError("\n".join(failed))
+    refuse_failed(node_results((control, _facts_of(node, roles, folder))))
 
 
 def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
-    """Return the facts of one node. Raises UnavailableError if it does not answer or dartrl fails there."""
+    """Return the facts of one node.
+
+    Raises TemporaryError if the node does not answer, UnavailableError if dartrl fails there.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -240,11 +264,17 @@ def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
         facts: NodeFacts = ray.get(probe.facts.remote(node.name, roles, folder), timeout=NODE_DEADLINE_S)
         offset_s, error_s = min((_clock_offset(probe) for _ in range(CLOCK_ROUNDS)), key=lambda one: one[1])
     except ray.exceptions.GetTimeoutError as error:
-        raise UnavailableError(
+        raise TemporaryError(
             f"the node started no Ray worker within {NODE_DEADLINE_S:g} s; look at Ray's logs on the node "
             "(/tmp/ray/session_latest/logs)"
         ) from error
     except ray.exceptions.RayError as error:
+        has_begun = not getattr(error, "actor_init_failed", False)
+        if has_begun and not isinstance(error, ray.exceptions.RayTaskError):
+            raise TemporaryError(
+                f"the node was lost while it was probed ({last_line(error)}); look whether its machine and "
+                "Ray run"
+            ) from error
         raise UnavailableError(
             f"dartrl does not run on the node ({last_line(error)}); install the same version of dartrl as "
             "here, for the Python with which Ray runs on the node"

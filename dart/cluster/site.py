@@ -166,7 +166,7 @@ def on_cluster(found: ClusterFile) -> Iterator[ClusterSite]:
 
     With `engine.ssh`, Ray is first started on the machines.
 
-    raises   errors that a user can fix: DoesNotFit, ConfigurationError, UnavailableError or TemporaryError
+    raises   errors that a user can fix: ConfigurationError, UnavailableError or TemporaryError
     """
     paths = RunPaths(found.run.run.dir.resolve())
     make_private(paths.root, paths.logs)
@@ -193,6 +193,7 @@ def _job(found: ClusterFile, paths: RunPaths) -> LaunchJob:
         run_dir=str(paths.root),
         run_id=run_id_of(paths.root),
         parent_pid=os.getpid(),
+        is_continued=paths.config.exists(),
     )
 
 
@@ -219,7 +220,7 @@ def _joined(launcher: "subprocess.Popen[bytes]", job: LaunchJob) -> Joined:
         )
     answer = json.loads(line)
     if "error" in answer:
-        raise getattr(errors, answer["error"], errors.DartError)(answer["text"])
+        raise getattr(errors, answer["error"])(answer["text"])
     nodes = tuple(ClusterNode(**node) for node in answer["nodes"])
     return Joined(nodes=nodes, wire=answer["wire"], gpus=tuple(answer["gpus"]))
 
