@@ -1,7 +1,7 @@
 """`dartrl status`, `tree` and `top`: show a run without asking its actors, even while all of them hang."""
 
 import contextlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -9,6 +9,10 @@ from dart.cli.exit_codes import ExitCode, end
 from dart.cli.options import RunDir, chosen, followed, reads_run, shown, with_actors
 from dart.cli.output import Format, Output, print_data, print_fitted
 from dart.inspect.terminal_safe import Printable
+
+if TYPE_CHECKING:
+    from dart.core.run_directory import RunPaths
+    from dart.store.errors import StoreBusy
 
 TOP_EVERY_S = 1.0
 
@@ -21,7 +25,7 @@ def status(
     """Show the state of a run: its health, its progress and its notices.
 
     Exit code 0: healthy; 1: degraded; 3: not running; 4: the state cannot be read, for instance because the
-    run is just starting or its machine does not answer.
+    run is just starting, or its machine or the server of its record does not answer.
 
     **Examples**
 
@@ -36,9 +40,16 @@ def status(
     from dart.inspect import live
     from dart.inspect.processes import UNREACHABLE
     from dart.inspect.snapshot_reader import read_snapshot
+    from dart.store.errors import StoreBusy
 
     place = chosen(run_dir)
-    pid, snapshot = holder(place), read_snapshot(shown(place).root)
+    pid, paths = holder(place), shown(place)
+    try:
+        snapshot = read_snapshot(paths.root)
+    except StoreBusy as busy:
+        if pid is None:
+            raise
+        _end_without_record(paths, busy, output)
     if output.is_data:
         print_data({**asdict(snapshot), "pid": pid, "healthy": snapshot.is_healthy}, output)
     else:
@@ -49,6 +60,22 @@ def status(
     if snapshot.main_is == UNREACHABLE:
         raise typer.Exit(ExitCode.UNKNOWN)
     raise typer.Exit(ExitCode.OK if snapshot.is_healthy else ExitCode.FAILED)
+
+
+def _end_without_record(paths: "RunPaths", busy: "StoreBusy", output: Format) -> NoReturn:
+    """Show the actors of a running run, whose record cannot be read now, and end the command."""
+    from dart.inspect import live
+    from dart.inspect.actor_table import read_actors
+
+    if not output.is_data:
+        actors = read_actors(paths.root)
+        is_wide = output is Format.WIDE
+        print_fitted(live.actor_table(actors, rows_max=len(actors), is_wide=is_wide), output)
+    end(
+        f"cannot tell how the run in {paths.title} stands: {busy}. The run waits for its record, and goes on "
+        "by itself when it is back",
+        ExitCode.UNKNOWN,
+    )
 
 
 @reads_run

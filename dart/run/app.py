@@ -221,7 +221,7 @@ def watch(
     if there was none, and whether all actors ended by themselves within `stop_deadline_s` and before a second
     signal. Raises DiskError, RunDirectoryError, TemporaryError or UnavailableError if the run fails.
 
-    show              shows the progress, about every second; not while the record is away
+    show              shows the progress, about every second; may raise StoreBusy while the record is away
     stop              begins to end the tree; called about every second until it returns True
     stop_deadline_s   how many seconds all actors have to end by themselves, asked at the first signal
     remedy            what to do after a failure; error messages end with it
@@ -233,8 +233,10 @@ def watch(
         refuse_hung_root(system.root_beat_age_s(), remedy)
         for poll in polls:
             poll()
-        with contextlib.suppress(StoreBusy):  # its server is away, for which the actors wait
+        try:
             show()
+        except StoreBusy as busy:  # its server is away, for which the actors wait
+            listener.record_away(str(busy))
         listener.turn()
         signals.handle_hangup()
         if signals.count and stop_by_s == math.inf:

@@ -90,6 +90,11 @@ class Daemon(RunListener):
         notify(STATUS=status_line(snapshot))
         self._log_progress(snapshot)
 
+    def record_away(self, reason: str) -> None:
+        notify(STATUS=f"waits for its record: {reason}")
+        if self._is_news("record_away"):
+            self.log.warning("record_away", reason=reason)
+
     def turn(self) -> None:
         """Show the service manager a sign of life, also while the record is away: the actors wait for it."""
         cut(self._paths.daemon_output, self._output_bytes)
@@ -159,10 +164,8 @@ class Daemon(RunListener):
 
     def _log_progress(self, snapshot: RunSnapshot) -> None:
         """Log progress once a minute, and when the phase or the notices have changed."""
-        said = (snapshot.phase, snapshot.notices)
-        if said == self._logged and self._clock() - self._logged_s < PROGRESS_EVERY_S:
+        if not self._is_news(snapshot.phase, snapshot.notices):
             return
-        self._logged, self._logged_s = said, self._clock()
         self.log.info(
             "run_stands",
             phase=snapshot.phase.value,
@@ -177,6 +180,13 @@ class Daemon(RunListener):
             restarts=snapshot.restarts,
             notices=list(snapshot.notices),
         )
+
+    def _is_news(self, *said: object) -> bool:
+        """Whether the state of the run has to be logged: it is not the last one, or a minute has passed."""
+        if said == self._logged and self._clock() - self._logged_s < PROGRESS_EVERY_S:
+            return False
+        self._logged, self._logged_s = said, self._clock()
+        return True
 
 
 def status_line(snapshot: RunSnapshot) -> str:

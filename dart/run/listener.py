@@ -37,6 +37,9 @@ class RunListener:
         """Called about every second with a snapshot, until the supervision tree has ended."""
         self._show(snapshot)
 
+    def record_away(self, reason: str) -> None:
+        """Called about every second in place of `show` while the record cannot be read."""
+
     def turn(self) -> None:
         """Called about every second until the supervision tree has ended, also while the record cannot be
         read and `show` is not called."""

@@ -3,11 +3,15 @@
 import fcntl
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
 
+from actors.process import start_ticks
 from dart.cli.main import app
+from dart.inspect import snapshot_reader
+from dart.store.errors import StoreBusy
 from tests.recorded_run import record_run
 
 READING = (
@@ -32,6 +36,24 @@ def test_actors_of_an_earlier_start_are_not_shown_while_the_run_starts(
     assert ran.exit_code == 4, ran.output
     who = f"the run in {paths.root} is starting as process {os.getpid()}"
     assert ran.output == f"error: {who}; none of its actors is up yet; ask again in a moment\n"
+
+
+@pytest.mark.parametrize("words", [("-o", "table"), ("-o", "json")], ids=" ".join)
+def test_the_actors_of_a_run_whose_record_is_away_are_shown_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    away = Mock(side_effect=StoreBusy("postgresql://db/run: its server does not answer"))
+    monkeypatch.setattr(snapshot_reader, "read_snapshot", away)
+    paths = record_run(tmp_path / "run")
+    (paths.root / "processes.json").write_text(f'{{"launcher": [{os.getpid()}, {start_ticks(os.getpid())}]}}')
+    paths.lock.write_text(f"{os.getpid()}\n")
+    with paths.lock.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ran = CliRunner().invoke(app, ["status", "--run-dir", str(paths.root), *words])
+
+    assert ran.exit_code == 4, ran.output
+    assert "its server does not answer. The run waits for its record, and goes on by itself" in ran.stderr
+    assert ("env-001" in ran.stdout) == ("table" in words)
 
 
 def test_of_a_run_that_has_ended_the_actors_of_its_last_start_are_shown(tmp_path: Path) -> None:

@@ -127,6 +127,18 @@ def test_how_the_run_stands_is_logged_once_a_minute_and_when_something_changes(a
     assert around.events.count("run_stands") == 3
 
 
+def test_while_the_record_is_away_the_service_manager_and_the_log_say_so(around: Around) -> None:
+    around.look(snapshot())
+    for around.now_s in (1.0, 2.0, PROGRESS_EVERY_S + 1.0):
+        around.daemon.record_away("its server does not answer")
+    around.look(snapshot())
+
+    assert around.words("STATUS")[1] == "waits for its record: its server does not answer"
+    assert around.words("STATUS")[-1].startswith("training")
+    events = [event for event in around.events if event != "run_is_up"]
+    assert events == ["run_stands", "record_away", "record_away", "run_stands"]
+
+
 def test_a_drain_and_a_reload_are_told(around: Around) -> None:
     around.daemon.stopping(15, 45.0)
     around.daemon.hung_up()

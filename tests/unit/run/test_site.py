@@ -1,8 +1,10 @@
 """How long the actors of a run have to end by themselves, and whether they did."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +16,7 @@ from dart.run.definition import RunDefinition
 from dart.run.listener import RunListener
 from dart.run.site import OTHERS_STOP_S, SHORTEST_STOP_S, OneMachine
 from dart.run.tree import root_spec
+from dart.store.errors import StoreBusy
 
 
 @pytest.mark.parametrize(
@@ -42,15 +45,24 @@ class Listener(RunListener):
     def __init__(self) -> None:
         super().__init__()
         self.deadlines_s: list[float] = []
+        self.away: list[str] = []
+
+    def record_away(self, reason: str) -> None:
+        self.away.append(reason)
 
     def stopping(self, number: int, deadline_s: float) -> None:
         self.deadlines_s.append(deadline_s)
 
 
 def watch(
-    system: Any, signals: Any, paths: RunPaths, definition: RunDefinition, listener: RunListener
+    system: Any,
+    signals: Any,
+    paths: RunPaths,
+    definition: RunDefinition,
+    listener: RunListener,
+    show: Callable[[], None] = lambda: None,
 ) -> None:
-    """Watch a run that has no record until it ends."""
+    """Watch a run until it ends."""
     session: Any = SimpleNamespace(keep=lambda: None)
     app.watch(
         system,
@@ -58,21 +70,16 @@ def watch(
         paths,
         signals,
         listener,
-        show=lambda: None,
+        show=show,
         stop=lambda: OneMachine().stop(system),
         stop_deadline_s=lambda: OneMachine().stop_deadline_s(definition.config),
         remedy=app.CONTINUE,
     )
 
 
-def test_a_drain_honours_a_shutdown_time_that_was_reloaded(tmp_path: Path) -> None:
-    definition = RunDefinition(config=load_config(), tree_of=lambda config: root_spec(config, {}))
-    listener, ends = Listener(), iter([False, True])
-
-    def reload() -> None:
-        definition.adopt(load_config(None, ["supervision.trainer.shutdown_s=300.0"]))
-
-    system: Any = SimpleNamespace(
+def system_that_ends_after_one_look() -> Any:
+    ends = iter([False, True])
+    return SimpleNamespace(
         root=SimpleNamespace(name="root"),
         wait=lambda _: next(ends),
         root_beat_age_s=lambda: 0.0,
@@ -80,6 +87,26 @@ def test_a_drain_honours_a_shutdown_time_that_was_reloaded(tmp_path: Path) -> No
         stop=lambda: None,
         failure=lambda: "",
     )
+
+
+def test_a_listener_hears_that_the_record_is_away(tmp_path: Path) -> None:
+    definition = RunDefinition(config=load_config(), tree_of=lambda config: root_spec(config, {}))
+    listener, system = Listener(), system_that_ends_after_one_look()
+    signals: Any = SimpleNamespace(count=1, last=15, handle_hangup=lambda: None)
+    show = Mock(side_effect=StoreBusy("its server does not answer"))
+
+    watch(system, signals, RunPaths(tmp_path), definition, listener, show)
+
+    assert listener.away == ["its server does not answer"]
+
+
+def test_a_drain_honours_a_shutdown_time_that_was_reloaded(tmp_path: Path) -> None:
+    definition = RunDefinition(config=load_config(), tree_of=lambda config: root_spec(config, {}))
+    listener, system = Listener(), system_that_ends_after_one_look()
+
+    def reload() -> None:
+        definition.adopt(load_config(None, ["supervision.trainer.shutdown_s=300.0"]))
+
     signals: Any = SimpleNamespace(count=1, last=15, handle_hangup=reload)
 
     watch(system, signals, RunPaths(tmp_path), definition, listener)
