@@ -103,14 +103,16 @@ def _waits(paths: RunPaths, waiting: Set[str]) -> Iterator[str]:
 
     waiting   names of the running actors that are not ready
     """
-    free = f"{size(shutil.disk_usage(paths.root).free)} are free at {paths.root}"
+    free = f" ({size(shutil.disk_usage(paths.root).free)} are free at {paths.root})"
+    if paths.mirror_of.exists():  # the disk that may be full is on another machine
+        free = ""
     if "store" in waiting:
         yield (
             "the store takes no writes now: the disk is full, another process has locked the record, or its "
-            f"server does not answer ({free}); the store continues by itself as soon as it can write"
+            f"server does not answer{free}; the store continues by itself as soon as it can write"
         )
     if "trainer" in waiting:
         yield (
             "the trainer waits: the disk is full, another process has locked the record, or its server or "
-            f"the object storage does not answer ({free}); it continues by itself"
+            f"the object storage does not answer{free}; it continues by itself"
         )

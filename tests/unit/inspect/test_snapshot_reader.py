@@ -273,6 +273,18 @@ def test_a_trainer_that_waits_names_every_possible_cause_and_the_run_is_not_heal
     assert not snapshot.is_healthy
 
 
+def test_from_another_machine_no_notice_tells_the_free_space_of_that_machine(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    paths.mirror_of.write_text("postgresql://db.example/run")
+    show(board, "trainer", ready=0)
+
+    (told,) = notices(paths, board)
+
+    assert told.endswith(" or its server or the object storage does not answer; it continues by itself")
+    assert str(paths.root) not in told
+
+
 def test_a_trainer_that_stops_when_all_is_done_waits_for_no_room(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
