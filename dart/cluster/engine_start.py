@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dart.cluster.connection import listens
 from dart.cluster.manifests import head_address, local_provider_yaml, ray_job
+from dart.cluster.node_folder import run_id_of
 from dart.config.cluster import ClusterFile
 from dart.config.config import for_another_machine
 from dart.config.layers import to_toml
@@ -51,8 +54,13 @@ def write_ssh_file(found: ClusterFile, paths: RunPaths) -> Path:
     return file
 
 
-def write_job_file(found: ClusterFile, paths: RunPaths, *, resume: bool) -> Path:
+def write_job_file(
+    found: ClusterFile, paths: RunPaths, *, resume: bool, unix_s: Callable[[], float] = time.time
+) -> Path:
     """Write the Kubernetes manifests of the RayJob to the folder logs/ of the run, and return their path.
+
+    The name of the job has the id of the run and the present time: jobs of other runs in the namespace stay
+    as they are, and so do ended jobs of this run.
 
     resume   whether the job only continues a run (`dartrl up --resume`)
     """
@@ -62,5 +70,6 @@ def write_job_file(found: ClusterFile, paths: RunPaths, *, resume: bool) -> Path
     plain["run"] = "run.toml"
     plain["engine"] = {"kind": "ray", "address": "auto", "node_dir": str(found.cluster.engine.node_dir)}
     texts = {"cluster_toml": to_toml(plain, {}), "run_toml": to_toml(for_another_machine(found.run), {})}
-    file.write_text(ray_job(found.cluster, **texts, resume=resume), encoding="utf-8")
+    name = f"dartrl-{run_id_of(paths.root.resolve())}-{unix_s():.0f}"
+    file.write_text(ray_job(found.cluster, name, **texts, resume=resume), encoding="utf-8")
     return file

@@ -81,20 +81,21 @@ def _each(setup: tuple[str, ...], command: str) -> list[str]:
     return [" && ".join([*setup, command])]
 
 
-def ray_job(cluster: ClusterConfig, *, cluster_toml: str, run_toml: str, resume: bool) -> str:
+def ray_job(cluster: ClusterConfig, name: str, *, cluster_toml: str, run_toml: str, resume: bool) -> str:
     """Return the manifests of a ConfigMap with both files and of a RayJob that runs `dartrl up`.
 
+    name           name of the job, and the beginning of that of the ConfigMap. KubeRay starts a job that has
+                   ended never again, so each start needs a new name
     cluster_toml   the cluster file for the head pod, in which `engine.address` is "auto"
     run_toml       the run file
     resume         whether the job only continues a run (`dartrl up --resume`)
     """
     pods = cluster.engine.kubernetes
-    name = "dartrl"
     command = f"dartrl up {CONFIG_FOLDER}/cluster.toml --run-dir {RUN_DIR}"
     config_map = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": f"{name}-files", "namespace": pods.namespace},
+        "metadata": {"name": _files_of(name), "namespace": pods.namespace},
         "data": {"cluster.toml": cluster_toml, "run.toml": run_toml},
     }
     job = {
@@ -106,7 +107,7 @@ def ray_job(cluster: ClusterConfig, *, cluster_toml: str, run_toml: str, resume:
             "shutdownAfterJobFinishes": True,
             "rayClusterSpec": {
                 **({} if cluster.trusted_network else {"authOptions": {"mode": "token"}}),
-                "headGroupSpec": {"rayStartParams": {}, "template": _pod(cluster, "head")},
+                "headGroupSpec": {"rayStartParams": {}, "template": _pod(cluster, "head", name)},
                 "workerGroupSpecs": [
                     {
                         "groupName": "workers",
@@ -114,7 +115,7 @@ def ray_job(cluster: ClusterConfig, *, cluster_toml: str, run_toml: str, resume:
                         "minReplicas": pods.workers,
                         "maxReplicas": pods.workers,
                         "rayStartParams": {},
-                        "template": _pod(cluster, "worker"),
+                        "template": _pod(cluster, "worker", name),
                     }
                 ],
             },
@@ -123,8 +124,13 @@ def ray_job(cluster: ClusterConfig, *, cluster_toml: str, run_toml: str, resume:
     return "".join(f"---\n{json.dumps(document, indent=2)}\n" for document in (config_map, job))
 
 
-def _pod(cluster: ClusterConfig, role: str) -> dict[str, Any]:
-    """Return the template of a pod. Its environment variables, such as passwords, come from a Secret."""
+def _files_of(job: str) -> str:
+    """Return the name of the ConfigMap of a job."""
+    return f"{job}-files"
+
+
+def _pod(cluster: ClusterConfig, role: str, job: str) -> dict[str, Any]:
+    """Return the template of a pod of a job. Its variables, such as passwords, come from a Secret."""
     pods = cluster.engine.kubernetes
     amounts: dict[str, Any] = {"cpu": str(pods.cpus), "memory": pods.memory}
     if pods.gpus:
@@ -137,5 +143,5 @@ def _pod(cluster: ClusterConfig, role: str) -> dict[str, Any]:
         "resources": {"limits": amounts, "requests": amounts},
         "volumeMounts": [{"name": "files", "mountPath": CONFIG_FOLDER, "readOnly": True}],
     }
-    volumes = [{"name": "files", "configMap": {"name": "dartrl-files"}}]
+    volumes = [{"name": "files", "configMap": {"name": _files_of(job)}}]
     return {"spec": {"containers": [container], "volumes": volumes}}

@@ -14,6 +14,9 @@ from dart.config.cluster import ClusterFile, is_cluster_file, load_cluster
 from dart.core.errors import UnavailableError
 from dart.core.run_directory import RunPaths
 
+NAME_MOST = 47
+"""The longest name that KubeRay takes for a RayJob."""
+
 FILE = """
 run = "smoke"
 record = "postgresql://me@db/runs"
@@ -51,6 +54,18 @@ def test_the_job_carries_a_cluster_file_and_a_run_file_that_mean_the_same(tmp_pa
     assert read.cluster.place == given.cluster.place
     assert read.run == given.run
     assert tomllib.loads(files["run.toml"])["environments"]["count"] == 5
+
+
+def test_each_start_of_each_run_is_a_job_of_its_own(tmp_path: Path) -> None:
+    given = found(tmp_path, '[engine.kubernetes]\nimage = "registry/dartrl"\n')
+
+    def names(run: str, unix_s: float) -> tuple[str, ...]:
+        file = write_job_file(given, RunPaths(tmp_path / run), resume=True, unix_s=lambda: unix_s)
+        return tuple(json.loads(part)["metadata"]["name"] for part in file.read_text().split("---\n")[1:])
+
+    starts = [names("run", 1_764_000_000.0), names("run", 1_764_000_060.0), names("other", 1_764_000_000.0)]
+    assert len({name for both in starts for name in both}) == 6
+    assert all(len(name) <= NAME_MOST for both in starts for name in both)
 
 
 @pytest.mark.parametrize("policy", ["configs/base-policy", "hf://a/b@refs/pr/1"])

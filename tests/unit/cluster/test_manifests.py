@@ -83,9 +83,10 @@ def test_the_user_for_ssh_is_your_own_and_a_key_is_left_out_unless_they_are_give
 def test_a_ray_job_runs_up_in_the_head_pod_with_passwords_from_the_secret_alone() -> None:
     pods = {"image": "registry/dartrl:1", "workers": 3, "gpus": 8, "secret": "keys", "namespace": "rl"}
     cluster = ClusterConfig.model_validate({"engine": {"kubernetes": pods}})
-    text = ray_job(cluster, cluster_toml="C", run_toml="R", resume=False)
+    text = ray_job(cluster, "dartrl-7", cluster_toml="C", run_toml="R", resume=False)
     files, job = (json.loads(part) for part in text.split("---\n")[1:])
     assert files["data"] == {"cluster.toml": "C", "run.toml": "R"}
+    assert job["metadata"]["name"] == "dartrl-7"
     spec = job["spec"]
     assert spec["entrypoint"] == "dartrl up /etc/dartrl/cluster.toml --run-dir /var/tmp/dartrl/run"
     assert spec["rayClusterSpec"]["authOptions"] == {"mode": "token"}
@@ -101,7 +102,7 @@ def test_a_ray_job_runs_up_in_the_head_pod_with_passwords_from_the_secret_alone(
 
 def test_a_ray_job_continues_a_run_only_if_that_is_asked_for() -> None:
     def entrypoint(*, resume: bool) -> str:
-        text = ray_job(ClusterConfig(), cluster_toml="C", run_toml="R", resume=resume)
+        text = ray_job(ClusterConfig(), "dartrl-7", cluster_toml="C", run_toml="R", resume=resume)
         job = json.loads(text.split("---\n")[2])
         return str(job["spec"]["entrypoint"])
 
