@@ -79,6 +79,13 @@ class Run:
                 command, stdout=output, stderr=output, text=True, env={**os.environ, "PGPASSWORD": SECRET}
             )
 
+    def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Carry out another command on the run."""
+        command = [sys.executable, "-m", "dart", *words, "--run-dir", str(self.paths.root)]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=WAIT_S * slowness(), check=False
+        )
+
     def output(self) -> str:
         return (self.folder / "output").read_text()
 
@@ -101,10 +108,7 @@ class Run:
         return self.process.wait(WAIT_S * slowness())
 
     def is_sound(self) -> bool:
-        command = [sys.executable, "-m", "dart", "doctor", "--data", "--run-dir", str(self.paths.root)]
-        checked = subprocess.run(
-            command, capture_output=True, text=True, timeout=WAIT_S * slowness(), check=False
-        )
+        checked = self.ask("doctor", "--data")
         assert checked.returncode == 0, checked.stdout + checked.stderr
         return "the data is sound" in checked.stdout
 

@@ -13,7 +13,7 @@ from tests.event_files import scalars
 from tests.fault.daemons import DEADLINE_S, Daemon
 from tests.patience import slowness
 
-OK, DEGRADED = 0, 1
+OK, DEGRADED, UNKNOWN = 0, 1, 4
 MORE = """
 telemetry.load_every_s = 0.5
 tracking.writers = ["tensorboard"]
@@ -73,12 +73,14 @@ def trains_on_after_its_server_was_killed(daemon: Daemon, postgresql: Postgresql
     daemon.wait_until(lambda: max(versions_in(daemon)) > 0, "an update")
     before = versions_in(daemon)
     postgresql.kill()
+    says_that_its_record_is_away(daemon)
     postgresql.start()
     daemon.wait_until(lambda: max(versions_in(daemon)) > max(before) + 1, "updates after it")
     assert "has ended" in output_of(daemon, "down")
     exit_code, log = daemon.ended()
     assert exit_code == OK
     assert log[-1]["is_drained"] is True
+    assert "record_away" in [line["event"] for line in log]
 
     after = versions_in(daemon)
     assert list(after) == list(range(len(after)))
@@ -86,3 +88,11 @@ def trains_on_after_its_server_was_killed(daemon: Daemon, postgresql: Postgresql
     daemon.assert_sound()
     figures = scalars(daemon.paths.tracking / "tensorboard", "staleness/mean")
     assert list(figures) == list(after)[1:]
+
+
+def says_that_its_record_is_away(daemon: Daemon) -> None:
+    command = daemon.run("status")
+    output, errors = command.communicate(timeout=DEADLINE_S * slowness())
+    assert command.returncode == UNKNOWN, errors
+    assert "env-000" in output
+    assert "The run waits for its record, and goes on by itself" in errors
