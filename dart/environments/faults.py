@@ -3,8 +3,8 @@
 Every fault of an episode is an `EnvironmentFault`, and its ``kind`` says what is to blame:
 
 * `InfrastructureFault`: the environment broke. The attempt is spent; the next reset repairs the environment.
-* `FileUnreachable`: the network or a file server broke. The attempt is spent; a reset would not repair it,
-  and it does not count against the task.
+* `FileUnreachable` and `ProviderAway`: the network, a file server or the server of machines broke. The
+  attempt is spent; a reset would not repair it, and it does not count against the task.
 * `EvaluatorFailed`: the episode ran, but it could not be scored.
 * `UnknownTask` and `TaskUnsupported`: the task cannot be played; trying again will not help.
 
@@ -181,6 +181,18 @@ class FileUnreachable(EnvironmentFault):
         super().__init__(
             f"{url} cannot be downloaded now ({why}); look at the network of this computer, or put the file "
             f"at {place}"
+        )
+
+
+class ProviderAway(EnvironmentFault):
+    """The server of machines ``provider`` cannot be reached; ``why`` is its last message or the error."""
+
+    kind = FaultKind.SYSTEM
+
+    def __init__(self, provider: str, why: str) -> None:
+        super().__init__(
+            f"{provider} cannot be reached ({why}); start the server of machines, or look at the network "
+            "between it and this computer"
         )
 
 

@@ -23,11 +23,18 @@ from dart.config.machine_address import VLC_PORT, MachineAddress
 from dart.config.sections import OSWorldPoolSettings
 from dart.core.run_directory import write_atomically
 from dart.environments.deadlines import counting_down
-from dart.environments.faults import CallFailed, MachineDied, MachineHung, NoMachineFree, ProviderRefused
+from dart.environments.faults import (
+    CallFailed,
+    MachineDied,
+    MachineHung,
+    NoMachineFree,
+    ProviderAway,
+    ProviderRefused,
+)
 from dart.environments.osworld.providers import MachineLease, Provider
 
-QUOTA_RETRY_S = 5.0
-"""Time between two requests for a machine while the quota is full."""
+START_RETRY_S = 5.0
+"""Time between two requests for a machine while the quota is full or the server is away."""
 
 CALL_DEADLINE_S = 20.0
 """Deadline of every request except a start."""
@@ -38,6 +45,7 @@ LEAKED_AFTER_MINUTES = 2
 An environment writes its file within a second after the machine has started."""
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 401, 403, 404, 429
+BAD_GATEWAY, UNAVAILABLE = 502, 503
 
 
 class _Listed(msgspec.Struct):
@@ -108,23 +116,29 @@ class PoolProvider(Provider):
             )
         left_s = counting_down(deadline_s)
         await self._stop_own()
-        while (response := await self._ask("POST", "/start_emulator", left_s())).status_code == TOO_MANY:
-            if left_s() <= QUOTA_RETRY_S:
-                raise NoMachineFree(self._settings.server, _message(response), deadline_s)
+        while True:
+            try:
+                return await self._lease(await self._ask("POST", "/start_emulator", left_s()), deadline_s)
+            except (NoMachineFree, ProviderAway):
+                if left_s() <= START_RETRY_S:
+                    raise
             await self._stop_own()
             await self._stop_leaked()
-            await self._sleep(QUOTA_RETRY_S)
-        return await self._lease(response)
+            await self._sleep(START_RETRY_S)
 
     async def release(self) -> None:
         await self._stop_own()
 
-    async def _lease(self, response: httpx2.Response) -> MachineLease:
-        server = self._settings.server
-        if response.status_code in (UNAUTHORIZED, FORBIDDEN):
+    async def _lease(self, response: httpx2.Response, deadline_s: float) -> MachineLease:
+        server, status = self._settings.server, response.status_code
+        if status in (UNAUTHORIZED, FORBIDDEN):
             raise ProviderRefused(server, _message(response))
-        if response.status_code != 200:
-            raise CallFailed(server, "a start", f"status {response.status_code}: {_message(response)}")
+        if status == TOO_MANY:
+            raise NoMachineFree(server, _message(response), deadline_s)
+        if status in (BAD_GATEWAY, UNAVAILABLE):
+            raise ProviderAway(server, f"status {status}: {_message(response)}")
+        if status != 200:
+            raise CallFailed(server, "a start", f"status {status}: {_message(response)}")
         try:
             data = response.json()["data"]
             emulator = str(data["emulator_id"])
@@ -192,7 +206,7 @@ class PoolProvider(Provider):
         """Send a request and return the response; None when the server does not reply."""
         try:
             return await self._ask(method, path, CALL_DEADLINE_S, **content)
-        except (MachineDied, MachineHung):
+        except (MachineDied, MachineHung, ProviderAway):
             return None
 
     async def _ask(self, method: str, path: str, deadline_s: float, **content: Any) -> httpx2.Response:
@@ -202,6 +216,8 @@ class PoolProvider(Provider):
                 return await self._client.request(method, path, **content)
         except TimeoutError:
             raise MachineHung(self._settings.server, route, deadline_s) from None
+        except httpx2.ConnectError as error:
+            raise ProviderAway(self._settings.server, str(error)) from error
         except httpx2.TransportError as error:
             raise MachineDied(self._settings.server, route, f"{type(error).__name__}: {error}") from error
 

@@ -10,10 +10,10 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from dart.config.machine_address import (
     CHROMIUM_PORT,
@@ -36,6 +36,11 @@ QUOTED_CHARACTERS = 300
 LABEL = "dartrl.environment"
 KVM = Path("/dev/kvm")
 REMOVE_DEADLINE_S = 30.0
+
+COMMAND_RETRY_S = 5.0
+AWAY_S = 120.0
+"""How long a command that fails is repeated, every `COMMAND_RETRY_S`: docker's daemon or the server that
+reverts a machine may be restarting."""
 
 KILLED_WITHIN_S = 2.0
 """How long a killed command may take to be gone."""
@@ -75,7 +80,7 @@ class Provider(Protocol):
     async def acquire(self, *, deadline_s: float) -> MachineLease:
         """Return a machine that runs or is starting. The caller checks when the machine is ready.
 
-        Raises NoMachineFree, MachineDied or another infrastructure fault, or ProviderRefused.
+        Raises NoMachineFree, MachineDied or another infrastructure fault, ProviderAway or ProviderRefused.
         """
         ...
 
@@ -110,7 +115,7 @@ class AddressList(Provider):
         address = self._address
         values = {"address": address, "host": address.host, "port": address.server, "snapshot": snapshot}
         command = [part.format(**values) for part in self._revert_command]
-        await run(command, f"reverting the machine at {address}", deadline_s=deadline_s)
+        await run_until_done(command, f"reverting the machine at {address}", deadline_s=deadline_s)
 
     async def release(self) -> None:
         """Do nothing: the machine keeps running."""
@@ -132,7 +137,7 @@ class DockerProvider(Provider):
 
     async def acquire(self, *, deadline_s: float) -> MachineLease:
         left_s = counting_down(deadline_s)
-        await self._remove_all(left_s)
+        await self._remove_all(left_s, run_until_done)
         container = (await self._docker(*self.run_arguments(), deadline_s=left_s())).strip()
         ports = await self._ports(container, left_s())
         address = MachineAddress(
@@ -145,7 +150,7 @@ class DockerProvider(Provider):
 
     async def release(self) -> None:
         with contextlib.suppress(InfrastructureFault):  # a container that stays is removed at the next start
-            await self._remove_all(counting_down(REMOVE_DEADLINE_S))
+            await self._remove_all(counting_down(REMOVE_DEADLINE_S), run)
 
     def run_arguments(self) -> list[str]:
         """Return the arguments of docker's command line that start a container, from ``run`` on."""
@@ -181,16 +186,37 @@ class DockerProvider(Provider):
                 raise CallFailed(self._settings.program, "port", why)
         return ports
 
-    async def _remove_all(self, left_s: LeftS) -> None:
-        """Remove every container of this environment, including those of an earlier process."""
-        said = await self._docker(
-            "ps", "--all", "--quiet", "--filter", f"label={LABEL}={self._name}", deadline_s=left_s()
-        )
-        if said.split():
-            await self._docker("rm", "--force", "--volumes", *said.split(), deadline_s=left_s())
+    async def _remove_all(self, left_s: LeftS, run_first: "RunCommand") -> None:
+        """Remove every container of this environment, including those of an earlier process.
+
+        run_first   `run_until_done` to wait for docker's daemon, or `run`
+        """
+        label, program = f"{LABEL}={self._name}", self._settings.program
+        found = await labelled_containers(label, program, deadline_s=left_s(), run_command=run_first)
+        if found:
+            await remove_containers(found, program, deadline_s=left_s())
 
     async def _docker(self, *arguments: str, deadline_s: float) -> str:
         return await run([self._settings.program, *arguments], arguments[0], deadline_s=deadline_s)
+
+
+class RunCommand(Protocol):
+    """The functions `run` and `run_until_done`."""
+
+    async def __call__(self, command: Sequence[str], what: str, *, deadline_s: float) -> str: ...
+
+
+async def labelled_containers(
+    label: str, program: str, *, deadline_s: float, run_command: RunCommand
+) -> list[str]:
+    """Return the ids of all containers with a label, also of those that have ended. Raises as `run` does."""
+    command = [program, "ps", "--all", "--quiet", "--filter", f"label={label}"]
+    return (await run_command(command, "ps", deadline_s=deadline_s)).split()
+
+
+async def remove_containers(ids: Sequence[str], program: str, *, deadline_s: float) -> None:
+    """Remove containers with their volumes, also those that run. Raises as `run` does."""
+    await run([program, "rm", "--force", "--volumes", *ids], "rm", deadline_s=deadline_s)
 
 
 class LocalProvider(Provider):
@@ -266,6 +292,23 @@ async def run(command: Sequence[str], what: str, *, deadline_s: float) -> str:
             said = errors.read().decode(errors="replace").strip()[-QUOTED_CHARACTERS:]
             raise CallFailed(command[0], what, f"exit code {code}: {said}")
         return output.read().decode(errors="replace")
+
+
+async def run_until_done(
+    command: Sequence[str], what: str, *, deadline_s: float, sleep: Callable[[float], Any] = asyncio.sleep
+) -> str:
+    """Run a command as `run` does, and again while it fails, for at most `AWAY_S`.
+
+    Without the pauses, a server that restarts for seconds would cost all attempts of the episodes that begin
+    meanwhile."""
+    left_s, patience_s = counting_down(deadline_s), counting_down(min(deadline_s, AWAY_S))
+    while True:
+        try:
+            return await run(command, what, deadline_s=left_s())
+        except CallFailed:
+            if patience_s() <= COMMAND_RETRY_S:
+                raise
+        await sleep(COMMAND_RETRY_S)
 
 
 async def _exit_code(

@@ -19,18 +19,27 @@ import pytest
 
 from dart.config.machine_address import MachineAddress, parse_address
 from dart.config.sections import OSWorldDockerSettings, OSWorldPoolSettings, OSWorldSettings
+from dart.core.types import FaultKind
 from dart.environments import deadlines
 from dart.environments.faults import (
     CallFailed,
     MachineDied,
     MachineHung,
     NoMachineFree,
+    ProviderAway,
     ProviderRefused,
 )
 from dart.environments.osworld import providers
 from dart.environments.osworld.environment import OSWorldEnvironment
 from dart.environments.osworld.pool import PoolProvider
-from dart.environments.osworld.providers import REMOVE_DEADLINE_S, AddressList, DockerProvider, run
+from dart.environments.osworld.providers import (
+    REMOVE_DEADLINE_S,
+    AddressList,
+    DockerProvider,
+    run,
+    run_until_done,
+)
+from tests.fake_pool import TOKEN, FakePool
 from tests.patience import slowness
 
 # ---- addresses ----
@@ -225,43 +234,6 @@ async def test_without_docker_there_is_a_fault_and_no_machine(tmp_path: Path) ->
 # ---- the pool ----
 
 
-class FakePool:
-    """A server of the pool's protocol."""
-
-    def __init__(self, limit: int = 1) -> None:
-        self.limit = limit
-        self.running: dict[str, int] = {}
-        """Age in minutes by id."""
-        self.hangs = False
-        self.refused_stops = 0
-        """How many of the next stops are refused."""
-        self.calls: list[str] = []
-
-    def __call__(self, request: httpx2.Request) -> httpx2.Response:
-        self.calls.append(f"{request.method} {request.url.path}")
-        token = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if request.url.path == "/emulators":
-            return httpx2.Response(
-                200, json=[{"emulator_id": id_, "duration_minutes": age} for id_, age in self.running.items()]
-            )
-        if request.url.path == "/stop_emulator":
-            if self.refused_stops:
-                self.refused_stops -= 1
-                return httpx2.Response(503, json={"message": "busy"})
-            gone = self.running.pop(json.loads(request.content)["emulator_id"], None)
-            return httpx2.Response(200 if gone is not None else 404, json={"message": ""})
-        if token != "secret":
-            return httpx2.Response(403, json={"message": "Unknown or unauthorized token", "code": 403})
-        if len(self.running) >= self.limit:
-            return httpx2.Response(429, json={"message": "Token quota exceeded", "code": 429})
-        id_ = f"emulator-{len(self.calls)}"
-        self.running[id_] = 0
-        if self.hangs:
-            raise httpx2.ReadTimeout("the client gave up")
-        data = {"emulator_id": id_, "server_port": 5001, "vnc_port": 1, "chromium_port": 9223, "vlc_port": 2}
-        return httpx2.Response(200, json={"code": 0, "data": data})
-
-
 Serve = Callable[[httpx2.Request], Coroutine[None, None, httpx2.Response]]
 
 
@@ -277,7 +249,7 @@ def pool_provider(
         name,
         OSWorldPoolSettings(server="http://pool.test:50003", **settings),
         tmp_path / "machines",
-        environ={"DARTRL_POOL_TOKEN": settings.pop("token", "secret")},
+        environ={"DARTRL_POOL_TOKEN": settings.pop("token", TOKEN)},
         transport=httpx2.MockTransport(serve or pool),
         sleep=no_sleep,
     )
@@ -359,13 +331,12 @@ async def test_a_machine_that_cannot_be_written_down_is_stopped_again(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     pool = FakePool()
-    provider = pool_provider(pool, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", is_full)
         with pytest.raises(OSError, match="No space left"):
-            await provider.acquire(deadline_s=30.0)
+            await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
     assert pool.running == {}
-    await provider.acquire(deadline_s=30.0)
+    await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
     assert len(pool.running) == 1
 
 
@@ -534,3 +505,61 @@ async def test_a_token_that_is_not_taken_is_for_a_person_to_mend(token: str, tmp
     )
     with pytest.raises(ProviderRefused):
         await provider.acquire(deadline_s=5.0)
+
+
+# ---- what a lease is asked of is away ----
+
+
+@pytest.mark.parametrize("how", ["refuses the connection", "502", "503"])
+async def test_a_server_of_machines_that_restarts_is_waited_for(tmp_path: Path, how: str) -> None:
+    pool = FakePool()
+    away = 2
+
+    async def serve(request: httpx2.Request) -> httpx2.Response:
+        nonlocal away
+        if request.url.path != "/start_emulator" or not away:
+            return pool(request)
+        away -= 1
+        if how.isdecimal():
+            return httpx2.Response(int(how), text="restarting")
+        raise httpx2.ConnectError("connection refused")
+
+    lease = await pool_provider(pool, tmp_path, serve=serve).acquire(deadline_s=30.0)
+    assert lease.address.server == 5001
+
+
+async def test_a_server_of_machines_that_stays_away_is_no_fault_of_the_task_or_the_environment(
+    tmp_path: Path,
+) -> None:
+    pool = FakePool()
+    pool.away = 9
+    with pytest.raises(ProviderAway, match=r"http://pool.test:50003 cannot be reached") as away:
+        await pool_provider(pool, tmp_path).acquire(deadline_s=1.0)
+    assert away.value.kind is FaultKind.SYSTEM
+    assert not (tmp_path / "machines" / "env-000.json").exists()
+
+
+FAILS_TWICE = 'echo >> {tries}; [ "$(wc -l < {tries})" -gt 2 ] || exit 1; echo done'
+
+
+async def test_a_command_that_fails_at_once_is_repeated_before_it_is_a_fault(tmp_path: Path) -> None:
+    pauses: list[float] = []
+
+    async def no_sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    script = ["sh", "-c", FAILS_TWICE.format(tries=tmp_path / "tries")]
+    assert await run_until_done(script, "revert", deadline_s=30.0, sleep=no_sleep) == "done\n"
+    assert pauses == [providers.COMMAND_RETRY_S] * 2
+
+
+async def test_a_daemon_of_docker_that_restarts_is_waited_for(
+    tmp_path: Path, docker: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(providers, "COMMAND_RETRY_S", 0.01)
+    program, tries = tmp_path / "docker-of-a-daemon", tmp_path / "tries"
+    program.write_text(f'#!/bin/sh\n{FAILS_TWICE.format(tries=tries)} > /dev/null; {tmp_path}/docker "$@"\n')
+    program.chmod(0o755)
+    lease = await provider_of(tmp_path, program=str(program)).acquire(deadline_s=20.0)
+    assert lease.address.server == 32768
+    assert len(docker()["running"]) == 1
