@@ -56,6 +56,7 @@ def test_the_papers_job_fits_one_node_of_eight_gpus_and_its_second_file_two() ->
         *("run.record", "run.blobs", "rollout.count", "rollout.gpus"),
         *("training.ranks", "training.gpus", "training.minibatches"),
         *("environments.osworld.pool.own_token", "environments.osworld.pool.server"),
+        "supervision.environment_pool.shutdown_s",
     }
 
 

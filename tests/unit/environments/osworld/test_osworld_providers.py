@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
+import structlog
 
 from dart.config.machine_address import MachineAddress, parse_address
 from dart.config.sections import OSWorldDockerSettings, OSWorldPoolSettings, OSWorldSettings
@@ -29,8 +30,10 @@ from dart.environments.faults import (
     ProviderAway,
     ProviderRefused,
 )
+from dart.environments.osworld import pool as pool_module
 from dart.environments.osworld import providers
 from dart.environments.osworld.environment import OSWorldEnvironment
+from dart.environments.osworld.machine_ledger import read_ledger
 from dart.environments.osworld.pool import PoolProvider
 from dart.environments.osworld.providers import (
     REMOVE_DEADLINE_S,
@@ -332,10 +335,17 @@ async def test_a_machine_that_cannot_be_written_down_is_stopped_again(
 
     pool = FakePool()
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", is_full)
+
+        async def fills_the_disk(request: httpx2.Request) -> httpx2.Response:
+            patch.setattr(Path, "replace", is_full)
+            return pool(request)
+
+        with pytest.raises(OSError, match="No space left"):
+            await pool_provider(pool, tmp_path, serve=fills_the_disk).acquire(deadline_s=30.0)
         with pytest.raises(OSError, match="No space left"):
             await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
     assert pool.running == {}
+    assert pool.calls.count("POST /start_emulator") == 1
     await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
     assert len(pool.running) == 1
 
@@ -505,6 +515,91 @@ async def test_a_token_that_is_not_taken_is_for_a_person_to_mend(token: str, tmp
     )
     with pytest.raises(ProviderRefused):
         await provider.acquire(deadline_s=5.0)
+
+
+# ---- starts that are not waited for to their end ----
+
+
+class StartsLater:
+    """A server that answers a start only when it may, and has then started the machine."""
+
+    def __init__(self, pool: FakePool) -> None:
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+        self._pool = pool
+
+    async def serve(self, request: httpx2.Request) -> httpx2.Response:
+        response = self._pool(request)
+        if request.url.path == "/start_emulator":
+            self.is_asked.set()
+            await self.may_answer.wait()
+        return response
+
+
+async def cancelled(starts: StartsLater, provider: PoolProvider) -> None:
+    """Cancel a request for a machine whose start goes on, as a stop of the environment does."""
+    acquiring = asyncio.create_task(provider.acquire(deadline_s=30.0))
+    await starts.is_asked.wait()
+    acquiring.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await acquiring
+
+
+async def test_a_machine_whose_start_was_cancelled_is_stopped_when_the_server_has_started_it(
+    tmp_path: Path,
+) -> None:
+    pool = FakePool()
+    starts = StartsLater(pool)
+    provider = pool_provider(pool, tmp_path, serve=starts.serve)
+    await cancelled(starts, provider)
+    releasing = asyncio.create_task(provider.release())
+    await asyncio.sleep(0)
+    assert len(pool.running) == 1
+    starts.may_answer.set()
+    async with asyncio.timeout(5.0):
+        await releasing
+    assert pool.running == {}
+    assert list((tmp_path / "machines").iterdir()) == []
+
+
+async def test_a_machine_whose_start_took_longer_than_its_deadline_is_stopped(
+    tmp_path: Path,
+) -> None:
+    pool = FakePool()
+    starts = StartsLater(pool)
+    provider = pool_provider(pool, tmp_path, serve=starts.serve)
+    with pytest.raises(MachineHung, match="/start_emulator"):
+        await provider.acquire(deadline_s=0.01)
+    starts.may_answer.set()
+    async with asyncio.timeout(5.0):
+        await provider.release()
+    assert pool.running == {}
+
+
+async def test_a_start_without_an_answer_stays_in_the_file_with_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "CALL_DEADLINE_S", 0.01)
+    pool = FakePool()
+    starts = StartsLater(pool)
+    provider = pool_provider(pool, tmp_path, serve=starts.serve)
+    began_unix_s = time.time()
+    await cancelled(starts, provider)
+    await provider.release()
+    (asked_unix_s,) = read_ledger(tmp_path / "machines" / "env-000.json").unanswered
+    assert began_unix_s <= asked_unix_s <= time.time()
+
+
+async def test_a_stop_that_the_server_does_not_confirm_is_logged_with_its_machine(tmp_path: Path) -> None:
+    pool = FakePool()
+    pool.refused_stops = 1
+    provider = pool_provider(pool, tmp_path)
+    await provider.acquire(deadline_s=30.0)
+    with structlog.testing.capture_logs() as logs:
+        await provider.release()
+    (machine,) = pool.running
+    assert [(line["event"], line["machine"], line["reason"]) for line in logs] == [
+        ("machine_not_stopped", machine, "status 503: busy")
+    ]
 
 
 # ---- what a lease is asked of is away ----
