@@ -4,11 +4,16 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import httpx2
 
+from dart.config.config import Config, load_config
+
 TOKEN = "secret"
+"""The token that the server knows; set DARTRL_POOL_TOKEN to it."""
 
 
 class FakePool:
@@ -92,3 +97,23 @@ def served(pool: FakePool) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def remember(root: Path, name: str = "env-000", **ledger: Any) -> Path:
+    """Write the file in which an environment, by default one that was killed, has left its machines."""
+    path = root / "machines" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"emulator_ids": [], **ledger}))
+    return path
+
+
+def of_osworld(*overrides: str, config: Config | None = None) -> Config:
+    """Return a configuration with OSWorld's machines as environments.
+
+    overrides   values of keys in ``environments.osworld``
+    config      the configuration of everything else; None: the built-in values
+    """
+    settings = load_config(None, [f"environments.osworld.{one}" for one in overrides]).environments
+    return (config or load_config()).model_copy(
+        update={"environments": settings.model_copy(update={"kind": "osworld"})}
+    )

@@ -20,13 +20,16 @@ VALUE_CHARACTERS = 60
 def look_at_run(config: "Config", paths: "RunPaths") -> None:
     """Say on standard error what a user should know before a run is continued.
 
-    If the run is finished, end the command with code 0.
+    If the run is finished, give back the machines that it has left, and end the command with code 0.
     """
     from dart.run.daemon import notify
     from dart.run.finished import why_finished
+    from dart.run.listener import RunListener
+    from dart.run.machines import give_back_of_ended
 
     if why := why_finished(config, paths):
         say(why, err=True)
+        give_back_of_ended(paths, RunListener())
         notify(READY=1)  # systemd takes a service for failed that ends before it is ready
         raise typer.Exit
     _say_other_values(config, paths)

@@ -69,7 +69,8 @@ def doctor(
     output: Output = Format.TABLE,
 ) -> None:
     """Check Python and its packages, GPU, browser, policy, disk, ports; and, if there is a run, the fates of
-    its rollouts, its record and leftover processes. Nothing is changed; each finding says what to do.
+    its rollouts, its record, leftover processes and leftover machines. Nothing is changed; each finding says
+    what to do.
 
     Works on a running run too. Exit code 0: sound, 1: something is wrong, 3: there is no such run.
 

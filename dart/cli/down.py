@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dart.cli.exit_codes import ExitCode
 from dart.cli.options import RunDir, chosen, is_address
 from dart.cli.output import say
 
@@ -41,6 +42,9 @@ def down(
     `shutdown_s` of the run's actors permits. It goes on when this command no longer waits; the same command
     waits for it again.
 
+    Machines of a server and containers that killed environments have left are given back, also if the run is
+    not running. Exit code 75 if some may still run; each is named, and the same command tries again.
+
     **Examples**
 
     * `dartrl down`
@@ -57,6 +61,8 @@ def down(
     root = chosen(run_dir)
     found = lock_holder(root)
     if found is None:
+        if give_back_machines(root):
+            return
         raise NotRunningError(f"the run in {root} is not running")
     if not found.pid:
         raise SilentError(
@@ -68,6 +74,7 @@ def down(
         raise SilentError(still_held(root, found.pid))
     say(f"the run in {root} has ended")
     say_what_is_left(root)
+    give_back_machines(root)
 
 
 def _down_elsewhere(root: Path, wait_s: float, *, now: bool) -> None:
@@ -118,6 +125,21 @@ def _is_released(root: Path, found: "LockHolder") -> bool:
             return False
         time.sleep(POLL_S)
     return True
+
+
+def give_back_machines(root: Path) -> bool:
+    """Give back the machines that a run has left that does not run. Return whether it had left any.
+
+    Each is named on standard error. Ends the command with exit code 75 if some may still run.
+    """
+    from dart.core.run_directory import RunPaths
+    from dart.run.listener import RunListener
+    from dart.run.machines import give_back_of_ended
+
+    given = give_back_of_ended(RunPaths(root), RunListener())
+    if given.left:
+        raise typer.Exit(ExitCode.TEMPORARY)
+    return given.count > 0
 
 
 def say_what_is_left(root: Path) -> None:

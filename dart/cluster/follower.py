@@ -18,9 +18,12 @@ from actors.scratch import held
 from actors.system import ActorSystem, RootSpec
 from dart.cluster.host_agent import FollowerSpec
 from dart.cluster.node_folder import remove_idle_caches
+from dart.config.config import kept_config
 from dart.core.run_directory import RunPaths, keep_config, make_private, own_mail_dir
 from dart.inference.gpu_leases import publish_gpus
 from dart.inspect.health import ROOT_SILENT_S
+from dart.run.listener import RunListener
+from dart.run.machines import given_back
 from supervision.child_spec import SupervisorFlags
 from supervision.host_specs import follower_spec
 from supervision.supervisor import supervisor_args
@@ -49,8 +52,10 @@ def main() -> int:
 
 
 def _run(spec: FollowerSpec, paths: RunPaths) -> int:
+    again = "the next start of the run on this node tries again"
     with (
         own_mail_dir(paths.root) as mail,
+        given_back(kept_config(paths.config), paths, RunListener(), remedy=again),
         ActorSystem(paths.root, mail, root_of(spec), rows=spec.rows, prints_reports=False) as system,
     ):
         asked = Event()

@@ -31,6 +31,12 @@ class EnvironmentKind:
     unplayable: str = ""
     """Function (config) that returns the tasks of `tasks.train` that cannot be played on this system, as a
     mapping from task id to what the task needs."""
+    left_behind: str = ""
+    """Function (config, paths of the run) that names what environments of a run that does not run have left
+    outside of its processes, such as machines of a server; empty if they leave nothing."""
+    give_back: str = ""
+    """Function (config, paths of the run) that gives this back and returns a
+    `dart.environments.leftovers.GivenBack`."""
     injectable: frozenset[InjectedFault] = frozenset(InjectedFault)
     """The faults that can be injected into environments of this kind."""
     is_page: bool = False
@@ -76,6 +82,8 @@ KINDS: Mapping[str, EnvironmentKind] = {
         tasks_key="environments.osworld.tasks",
         left_out="dart.environments.osworld.misjudged:left_out",
         unplayable="dart.environments.osworld.coverage:unplayable",
+        left_behind="dart.environments.osworld.give_back:left_behind",
+        give_back="dart.environments.osworld.give_back:give_back",
         content_follows_from_seed=False,
     ),
 }

@@ -217,9 +217,9 @@ class OSWorldPoolSettings(Section):
     token_variable: str = "DARTRL_POOL_TOKEN"
     """Name of the environment variable with the server's token. The token is never written to a file."""
     own_token: bool = False
-    """Whether only this run uses the token. If so, and the server lends no more machines, the run stops
-    machines of the token that none of its environments holds. In a cluster all environments must then be on
-    one node."""
+    """Whether only this run uses the token. If so, the run stops machines of the token that none of its
+    environments holds: when the server lends no more, or has not answered a start. In a cluster all
+    environments must then be on one node."""
 
 
 class OSWorldLocalSettings(Section):

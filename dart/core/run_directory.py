@@ -13,6 +13,7 @@ lock is an flock, which every process of the run inherits. So it is free when th
     web.token     token for changes by the page     tracking/     for TensorBoard and the like
     crash.earlier/  what crash/ was when the run was started last
     judgements/   scores of OSWorld's evaluators, and what they read
+    machines/     machines of a server that environments hold, one file for each environment
     signals       the signals by which the run was asked to end
 """
 
@@ -383,6 +384,23 @@ def lock_holder(root: Path) -> LockHolder | None:
         raise NotRunningError(f"there is no run in {root}; name its directory with --run-dir") from None
     try:
         return None if _try_lock(fd, fcntl.LOCK_SH) else _recorded(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def kept_ended(root: Path) -> Iterator[bool]:
+    """Say whether the run in `root` has ended. If so, every start of it is refused until the block ends.
+
+    Other processes still see that the run is not running, because they share the lock (`lock_holder`). A run
+    without a lock has not ended."""
+    try:
+        fd = os.open(RunPaths(root).lock, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        yield False
+        return
+    try:
+        yield _try_lock(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)
 

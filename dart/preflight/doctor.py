@@ -25,6 +25,7 @@ from dart.config.gpus import assign_gpus, gpus_here
 from dart.core.errors import DartError
 from dart.core.run_directory import RunPaths, lock_holder
 from dart.environments.browser.environment import CHROMIUM
+from dart.environments.leftovers import left_behind
 from dart.inspect.formatting import size
 from dart.preflight.disk_need import disk_need, existing_part
 from dart.preflight.gpu_memory import of_gpus
@@ -253,7 +254,7 @@ def ports(target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def run_state(target: CheckTarget) -> Iterator[CheckResult]:
-    """Report whether the run is running; if not, report each process that is left over from it."""
+    """Report whether the run is running; if not, report processes and machines that are left over from it."""
     if target.paths is None:
         yield note("run", "no run to check; name one with --run-dir")
         return
@@ -271,6 +272,12 @@ def run_state(target: CheckTarget) -> Iterator[CheckResult]:
         )
     if not orphans:
         yield fine("processes", "no process is left over from an earlier start of the run")
+    for machines in () if is_led or orphans else left_behind(target.config, target.paths):
+        yield wrong(
+            "machines",
+            f"environments of the run have left {machines}, which may still run",
+            f"give them back with `dartrl down --run-dir {root}`; the next start of the run does so, too",
+        )
 
 
 def _orphans(paths: RunPaths) -> list[tuple[str, int]]:

@@ -29,6 +29,7 @@ from dart.run.control_endpoint import ControlEndpoint
 from dart.run.definition import RunDefinition
 from dart.run.folder_import import fill_pool
 from dart.run.listener import RunListener
+from dart.run.machines import given_back
 from dart.run.other_control_node import used_elsewhere_s
 from dart.run.run_record import (
     begin_record,
@@ -110,6 +111,7 @@ def train(
         emitter = MainProcess(listener.log, lambda to, content: system.tell(to, content))
         specs = sidecar_specs(config, serves_page=listener.serves_page)
         with (  # the tree ends before the sidecars, which write what it has left
+            given_back(config, paths, listener),
             SidecarSupervisor(paths, specs, emitter) as sidecars,
             ActorSystem(
                 paths.root, directory.mail, definition.tree_of(config), prints_reports=False, rows=site.rows

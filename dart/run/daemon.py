@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -106,6 +106,15 @@ class Daemon(RunListener):
     def stopping(self, number: int, deadline_s: float) -> None:
         notify(STOPPING=1, STATUS="draining", EXTEND_TIMEOUT_USEC=round(deadline_s * 1e6))
         self.log.warning("drain_began", signal=signal.Signals(number).name)
+
+    def giving_back(self, found: Sequence[str], deadline_s: float) -> None:
+        notify(STATUS="giving back machines", EXTEND_TIMEOUT_USEC=round(deadline_s * 1e6))
+        self.log.info("giving_back", machines=list(found), deadline_s=deadline_s)
+
+    def gave_back(self, count: int, left: Sequence[str]) -> None:
+        self.log.info("gave_back", machines=count)
+        for one in left:
+            self.log.error("may_still_run", machines=one)
 
     def ended(self) -> None:
         # No request feeds the watchdog any more, and the check of a large record takes minutes.

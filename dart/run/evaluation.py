@@ -5,6 +5,7 @@ was ended can continue where it was. It does not train, so it needs no memory or
 """
 
 import json
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from dart.config.sections import (
 from dart.core.errors import DartError
 from dart.core.pass_at_k import PassAtK, ks_of, mean_pass_at_k
 from dart.core.run_directory import RunPaths, write_atomically
+from dart.environments.leftovers import left_behind
 from dart.environments.osworld.judgements import read_judgements
 from dart.inspect.evaluation_scores import GREEDY
 from dart.inspect.report import EvaluationResult, RunReport, SuccessReport, to_json
@@ -101,10 +103,16 @@ def measuring(config: Config, checkpoint: Path, run_dir: Path) -> Config:
 
 
 def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None = None) -> Measurement:
-    """Evaluate a checkpoint in a temporary run directory. Raises the errors of `measure`."""
-    with tempfile.TemporaryDirectory(prefix="dartrl-eval-") as folder:
-        in_folder = measuring(config, checkpoint, Path(folder) / "run")
+    """Evaluate a checkpoint in a temporary run directory. Raises the errors of `measure`.
+
+    The directory is kept if machines could not be given back, because only its files name them."""
+    folder = Path(tempfile.mkdtemp(prefix="dartrl-eval-"))
+    in_folder = measuring(config, checkpoint, folder / "run")
+    try:
         return measure(in_folder, listener=listener, remedy=NOT_KEPT)
+    finally:
+        if not left_behind(in_folder, RunPaths(in_folder.run.dir)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def measure(

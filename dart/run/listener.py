@@ -1,17 +1,20 @@
 """Listeners: callbacks that the main process of a run invokes as the run progresses."""
 
 import logging
-from collections.abc import Callable
-from contextlib import ExitStack
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 import structlog
 from rich.console import Console
 
 from dart.core.run_directory import RunPaths
+from dart.inspect.formatting import counted
 from dart.inspect.live import open_view
 from dart.inspect.result import TrainResult, publish
 from dart.inspect.snapshot import RunSnapshot
+from dart.inspect.terminal_safe import printable
 from dart.run.run_record import RunHistory
 
 
@@ -50,6 +53,26 @@ class RunListener:
         deadline_s   seconds after which whatever has not ended is killed
         """
 
+    def giving_back(self, found: Sequence[str], deadline_s: float) -> None:
+        """Called before machines that environments have left are given back: those of an earlier start before
+        the actors start, those of this one after the supervision tree has ended.
+
+        found        the machines, one line for each place where they run
+        deadline_s   longest time that this takes
+        """
+        for one in found:
+            _print(f"giving back {one}; this takes at most {deadline_s:g} s")
+
+    def gave_back(self, count: int, left: Sequence[str]) -> None:
+        """Called after `giving_back`.
+
+        count   number of machines that were given back
+        left    machines that may still run, each with the reason and what to do
+        """
+        _print(f"gave back {counted(count, 'machine')}")
+        for one in left:
+            _print(f"may still run: {one}")
+
     def ended(self) -> None:
         """Called once when the supervision tree has ended, before the data are checked."""
 
@@ -59,6 +82,12 @@ class RunListener:
     def hung_up(self) -> bool:
         """Called after a SIGHUP. Returns True if the run is to drain, as after SIGTERM."""
         return True
+
+
+def _print(line: str) -> None:
+    """Print a line on standard error; if that is closed, the work that the line is about still goes on."""
+    with suppress(OSError):
+        print(printable(line), file=sys.stderr)
 
 
 _SILENT_LOG = structlog.wrap_logger(

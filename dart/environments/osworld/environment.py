@@ -34,6 +34,7 @@ from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.judgements import Judged, JudgementLog
 from dart.environments.osworld.judging import judge, refuse_unscorable
 from dart.environments.osworld.keyboard import keyboard_lines, lines_done, parts_of, program, seconds_of
+from dart.environments.osworld.machine_ledger import FOLDER
 from dart.environments.osworld.machine_owner import OWNER_FILE, TAKEN
 from dart.environments.osworld.paths import inside
 from dart.environments.osworld.pool import PoolProvider
@@ -435,9 +436,9 @@ def _provider(name: str, scratch: Path, run_dir: Path, settings: OSWorldSettings
     """Create the provider that the configuration names, for the environment ``name``."""
     match settings.provider:
         case "docker":
-            return DockerProvider(f"{run_dir.absolute()}:{name}", settings.docker)
+            return DockerProvider(run_dir, name, settings.docker)
         case "pool":
-            return PoolProvider(name, settings.pool, run_dir / "machines")
+            return PoolProvider(name, settings.pool, run_dir / FOLDER)
         case "local":
             return LocalProvider(name, settings, scratch)
         case "addresses":

@@ -6,8 +6,9 @@ machine from there when the server confirms that it is stopped. A start that is 
 in the background, and its machine is stopped as soon as the server answers.
 
 If only this run uses the token, machines of the token that are in no file of a running process and older than
-`LEAKED_AFTER_MINUTES` are stopped. This includes those of an environment that is not started again. What is
-left after the end of the run is for `dart.environments.osworld.give_back`.
+`LEAKED_AFTER_MINUTES` are stopped when the quota is full, and by an environment that had a start without an
+answer. This includes those of an environment that is not started again. What is left after the end of the run
+is for `dart.environments.osworld.give_back`.
 """
 
 import asyncio
@@ -83,6 +84,8 @@ class PoolProvider(Provider):
             raise ProviderRefused(self._server.address, self._server.lacks_token)
         left_s = counting_down(deadline_s)
         await self._stop_own()
+        if read_ledger(self._own).unanswered:
+            await self._stop_leaked()
         while True:
             try:
                 return await self._started(left_s(), deadline_s)

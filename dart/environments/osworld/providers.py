@@ -33,7 +33,9 @@ from dart.environments.faults import CallFailed, DesktopMissing, InfrastructureF
 QUOTED_CHARACTERS = 300
 """Number of characters of a failed command's stderr that a message quotes."""
 
-LABEL = "dartrl.environment"
+LABEL, RUN_LABEL = "dartrl.environment", "dartrl.run"
+"""Labels of containers: the run directory with the name of the environment, and the run directory."""
+
 KVM = Path("/dev/kvm")
 REMOVE_DEADLINE_S = 30.0
 
@@ -127,11 +129,14 @@ class DockerProvider(Provider):
     Docker publishes a container's ports to free ports of the loopback interface, so that two environments
     never compete for one. A label of each container names its run and its environment. By this label
     the provider finds a container that a killed environment left behind, and removes the container before the
-    next one starts.
+    next one starts. A second label names the run alone, for `dart.environments.osworld.give_back`.
     """
 
-    def __init__(self, name: str, settings: OSWorldDockerSettings, *, has_kvm: bool | None = None) -> None:
-        self._name = name
+    def __init__(
+        self, run_dir: Path, name: str, settings: OSWorldDockerSettings, *, has_kvm: bool | None = None
+    ) -> None:
+        self._run = str(run_dir.absolute())
+        self._name = f"{self._run}:{name}"
         self._settings = settings
         self._has_kvm = KVM.exists() if has_kvm is None else has_kvm
 
@@ -162,7 +167,8 @@ class DockerProvider(Provider):
         ]
         kvm = ["--device", str(KVM)] if self._has_kvm else ["--env", "KVM=N"]
         return [
-            *("run", "--detach", "--label", f"{LABEL}={self._name}", "--cap-add", "NET_ADMIN"),
+            *("run", "--detach", "--label", f"{LABEL}={self._name}", "--label", f"{RUN_LABEL}={self._run}"),
+            *("--cap-add", "NET_ADMIN"),
             *("--volume", f"{settings.disk.absolute()}:/System.qcow2:ro"),
             *("--env", f"DISK_SIZE={settings.disk_size}", "--env", f"RAM_SIZE={settings.ram}"),
             *("--env", f"CPU_CORES={settings.cpus}"),

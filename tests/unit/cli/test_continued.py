@@ -14,6 +14,7 @@ from dart.preflight import requirements
 from dart.run import app
 from dart.run.site import OneMachine
 from dart.store.checkpoints import CheckpointState, checkpoint_name, write_checkpoint
+from tests.fake_pool import TOKEN, FakePool, of_osworld, remember, served
 from tests.recorded_run import TASKS, record_run
 
 STARTED = "the run was started"
@@ -145,6 +146,25 @@ def test_a_finished_run_is_not_started_again_and_the_message_says_how_to_train_o
     assert f"the run in {paths.root} is done, and nothing was started: 1 of 1 updates. " in ended.output
     assert "add --set training.updates=N to the command" in ended.output
     assert "would continue" not in ended.output
+
+
+@pytest.mark.usefixtures("hangup")
+def test_a_finished_run_gives_back_the_machines_that_it_has_left(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DARTRL_POOL_TOKEN", TOKEN)
+    report_of(paths)
+    pool = FakePool()
+    pool.running = {"left": 1}
+    remember(paths.root, emulator_ids=["left"])
+    with served(pool) as address:
+        kept = of_osworld("provider=pool", f"pool.server={address}")
+        monkeypatch.setattr("dart.run.machines.kept_config", lambda _: kept)
+        ended = ended_by(paths, "up", *FINISHED)
+
+    assert ended.exit_code == 0, ended.output
+    assert "gave back 1 machine" in ended.output
+    assert pool.running == {}
 
 
 @pytest.mark.usefixtures("hangup")

@@ -13,6 +13,8 @@ from dart.cli.exit_codes import ExitCode
 from dart.cli.main import app
 from dart.core import run_directory
 from dart.core.run_directory import LockHolder
+from dart.environments.osworld import give_back as give_back_module
+from tests.fake_pool import TOKEN, FakePool, of_osworld, remember, served
 from tests.recorded_run import record_run
 
 
@@ -92,3 +94,46 @@ def test_a_process_that_only_has_the_pid_of_a_run_in_another_container_gets_no_s
         finally:
             other.kill()
             assert other.wait() == -9
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePool]:
+    """A server with a machine that a run has left which was killed."""
+    monkeypatch.setenv("DARTRL_POOL_TOKEN", TOKEN)
+    monkeypatch.setattr(give_back_module, "GIVE_BACK_S", give_back_module.STOP_RETRY_S)
+    pool = FakePool()
+    pool.running = {"emulator-7": 1}
+    paths = record_run(tmp_path / "run")
+    remember(paths.root, emulator_ids=["emulator-7"])
+    with served(pool) as address:
+        paths.config.write_text(of_osworld("provider=pool", f"pool.server={address}").to_toml())
+        yield pool
+
+
+def test_machines_that_a_killed_run_has_left_are_given_back_although_it_is_not_running(
+    tmp_path: Path, pool: FakePool
+) -> None:
+    at_run = ["--run-dir", str(tmp_path / "run")]
+    given = CliRunner().invoke(app, ["down", *at_run])
+    assert given.exit_code == 0, given.output
+    assert pool.running == {}
+    assert "gave back 1 machine\n" in given.output
+    assert CliRunner().invoke(app, ["down", *at_run]).exit_code == ExitCode.NOT_RUNNING
+
+
+def test_a_machine_that_cannot_be_stopped_is_named_with_the_command_that_tries_again(
+    tmp_path: Path, pool: FakePool
+) -> None:
+    pool.refused_stops = float("inf")
+    refused = CliRunner().invoke(app, ["down", "--run-dir", str(tmp_path / "run")])
+    assert refused.exit_code == ExitCode.TEMPORARY
+    said = " ".join(refused.output.split())
+    assert "may still run: machines emulator-7 of http://127.0.0.1:" in said
+    assert f"status 503: busy; try again with `dartrl down --run-dir {tmp_path / 'run'}`" in said
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_run_that_ends_and_leaves_a_machine_gives_it_back(tmp_path: Path, pool: FakePool) -> None:
+    result = CliRunner().invoke(app, ["down", "--now", "--run-dir", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+    assert pool.running == {}

@@ -21,6 +21,7 @@ from dart.store.checkpoints import CheckpointState, write_checkpoint
 from dart.store.store import Store
 from dart.testing.trajectories import trajectory_for
 from scripts.show_gpu_plan import PUBLISHED
+from tests.fake_pool import of_osworld, remember
 
 CONFIG: Config = load_config()
 
@@ -204,6 +205,21 @@ def test_an_actor_that_outlived_its_run_is_found_by_pid_and_start(paths: RunPath
 
     assert [one.found.split(" is ")[0] for one in found] == [f"env-000 (process {os.getpid()})"]
     assert found[0].remedy.endswith(f"'kill -9 {os.getpid()}'")
+
+
+def test_machines_that_a_run_has_left_are_named_with_the_command_that_gives_them_back(
+    paths: RunPaths,
+) -> None:
+    remember(paths.root, emulator_ids=["emulator-7"])
+    config = of_osworld("provider=pool", "pool.server=http://127.0.0.1:1")
+
+    (wrong,) = [
+        one for one in doctor.run_state(CheckTarget(config=config, paths=paths)) if one.topic == "machines"
+    ]
+
+    assert wrong.verdict is CheckVerdict.WRONG
+    assert "have left machines emulator-7 of http://127.0.0.1:1, which may still run" in wrong.found
+    assert f"`dartrl down --run-dir {paths.root}`" in wrong.remedy
 
 
 @pytest.mark.parametrize(

@@ -205,3 +205,11 @@ def test_what_its_processes_say_past_their_logs_is_bounded(
     kept = sorted(paths.logs.glob("daemon.output*"))
     assert sum(file.stat().st_size for file in kept) <= 300
     assert "number 99" in kept[0].read_text()
+
+
+def test_machines_that_are_given_back_are_logged_and_the_service_manager_waits(around: Around) -> None:
+    around.daemon.giving_back(["machines a of http://pool.test"], 60.0)
+    around.daemon.gave_back(0, ["machines a of http://pool.test: status 503: busy"])
+
+    assert around.events == ["giving_back", "gave_back", "may_still_run"]
+    assert around.words("EXTEND_TIMEOUT_USEC") == [60_000_000]

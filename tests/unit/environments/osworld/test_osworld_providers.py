@@ -42,7 +42,7 @@ from dart.environments.osworld.providers import (
     run,
     run_until_done,
 )
-from tests.fake_pool import TOKEN, FakePool
+from tests.fake_pool import TOKEN, FakePool, remember
 from tests.patience import slowness
 
 # ---- addresses ----
@@ -157,7 +157,7 @@ def docker(tmp_path: Path) -> Callable[[], dict[str, Any]]:
 
 def provider_of(tmp_path: Path, **settings: Any) -> DockerProvider:
     values = {"program": str(tmp_path / "docker"), "disk": Path("/vm/Ubuntu.qcow2")} | settings
-    return DockerProvider("run:env-003", OSWorldDockerSettings(**values), has_kvm=True)
+    return DockerProvider(Path("/run"), "env-003", OSWorldDockerSettings(**values), has_kvm=True)
 
 
 async def test_a_container_is_started_with_ports_docker_picks_and_its_label(
@@ -169,7 +169,7 @@ async def test_a_container_is_started_with_ports_docker_picks_and_its_label(
     command = next(call for call in docker()["calls"] if call[0] == "run")
     said = " ".join(command)
     for part in (
-        "--detach --label dartrl.environment=run:env-003 --cap-add NET_ADMIN",
+        "--detach --label dartrl.environment=/run:env-003 --label dartrl.run=/run --cap-add NET_ADMIN",
         "--volume /vm/Ubuntu.qcow2:/System.qcow2:ro",
         "--env CPU_CORES=2",
         "--env RAM_SIZE=6G",
@@ -183,7 +183,7 @@ async def test_a_container_is_started_with_ports_docker_picks_and_its_label(
 
 
 def test_without_kvm_the_container_is_told_so(tmp_path: Path) -> None:
-    arguments = DockerProvider("x", OSWorldDockerSettings(), has_kvm=False).run_arguments()
+    arguments = DockerProvider(Path("/run"), "x", OSWorldDockerSettings(), has_kvm=False).run_arguments()
     assert "KVM=N" in arguments
     assert "/dev/kvm" not in arguments
 
@@ -256,12 +256,6 @@ def pool_provider(
         transport=httpx2.MockTransport(serve or pool),
         sleep=no_sleep,
     )
-
-
-def remember(tmp_path: Path, ledger: dict[str, Any]) -> None:
-    """Write the file in which an incarnation before left its machines."""
-    (tmp_path / "machines").mkdir()
-    (tmp_path / "machines" / "env-000.json").write_text(json.dumps(ledger))
 
 
 async def test_a_machine_is_lent_and_given_back(tmp_path: Path) -> None:
@@ -390,7 +384,7 @@ class StopsTogether:
 async def test_the_machines_of_an_environment_are_stopped_together(tmp_path: Path) -> None:
     """So machines whose stops hang hold an episode up by one deadline, however many they are."""
     pool = FakePool()
-    remember(tmp_path, {"emulator_ids": ["a", "b", "c"]})
+    remember(tmp_path, emulator_ids=["a", "b", "c"])
     stops = StopsTogether(pool, 3)
     async with asyncio.timeout(5.0):
         await pool_provider(pool, tmp_path, serve=stops.serve).release()
@@ -419,9 +413,20 @@ async def test_a_machine_of_an_environment_that_is_not_started_again_is_given_ba
     """It is in a file, but the process that wrote the file has ended, and its pid may be used again."""
     pool = FakePool(limit=1)
     pool.running = {"left": 9}
-    remember(tmp_path, {"emulator_ids": ["left"], **process})
+    remember(tmp_path, emulator_ids=["left"], **process)
     await pool_provider(pool, tmp_path, "env-001", own_token=True).acquire(deadline_s=30.0)
     assert "left" not in pool.running
+
+
+async def test_a_machine_of_a_start_without_an_answer_is_given_back_also_while_the_quota_is_not_full(
+    tmp_path: Path,
+) -> None:
+    pool = FakePool(limit=9)
+    pool.running = {"left": 9}
+    remember(tmp_path, unanswered=[1.0])
+    await pool_provider(pool, tmp_path, own_token=True).acquire(deadline_s=30.0)
+    assert "left" not in pool.running
+    assert len(pool.running) == 1
 
 
 async def test_a_machine_of_another_environment_that_runs_is_not_given_back(tmp_path: Path) -> None:

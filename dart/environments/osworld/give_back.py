@@ -1,0 +1,254 @@
+"""Gives back the machines that environments of a run have left, when the run does not run.
+
+An environment that is killed gives nothing back, and its machine runs until it is stopped. The files of
+`machines/` name the machines of a server; a label finds the containers of docker. A start that the server has
+not answered has no id. Machines of the token whose age fits the start may have come from it: with a token of
+its own the run stops them, with a shared token it names them.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+
+from dart.config.config import Config
+from dart.config.sections import OSWorldDockerSettings, OSWorldPoolSettings
+from dart.core.run_directory import RunPaths
+from dart.environments.deadlines import LeftS, counting_down
+from dart.environments.faults import InfrastructureFault
+from dart.environments.leftovers import GIVE_BACK_S, GivenBack
+from dart.environments.osworld.machine_ledger import FOLDER, Ledger, ledgers_in, write_ledger
+from dart.environments.osworld.machine_server import Listed, MachineServer
+from dart.environments.osworld.providers import (
+    REMOVE_DEADLINE_S,
+    RUN_LABEL,
+    labelled_containers,
+    remove_containers,
+    run,
+)
+
+STOP_RETRY_S = 2.0
+
+LONGEST_BOOT_S = 600.0
+"""Longest time after which a server answers a start, or lists the machine that came from it."""
+
+MINUTE_S = 60.0
+"""A server lists the ages of machines in minutes, so they are only known to a minute."""
+
+
+def left_behind(config: Config, paths: RunPaths) -> tuple[str, ...]:
+    """Name what environments have left (`dart.environments.leftovers`). No server of machines is asked."""
+    settings = config.environments.osworld
+    named = _named(_found(paths.root / FOLDER), settings.pool.server)
+    if settings.provider != "docker":
+        return tuple(named)
+    return (*named, *asyncio.run(_containers_left(settings.docker, paths.root)))
+
+
+def give_back(config: Config, paths: RunPaths) -> GivenBack:
+    """Give back what environments have left (`dart.environments.leftovers`)."""
+    return asyncio.run(_give_back(config, paths))
+
+
+async def _give_back(config: Config, paths: RunPaths) -> GivenBack:
+    settings = config.environments.osworld
+    given = await give_back_machines(settings.pool, paths.root / FOLDER)
+    if settings.provider != "docker":
+        return given
+    removed = await _remove_containers(settings.docker, paths.root)
+    return GivenBack(count=given.count + removed.count, left=given.left + removed.left)
+
+
+# ---- machines of a server ----
+
+
+async def give_back_machines(
+    settings: OSWorldPoolSettings,
+    folder: Path,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    sleep: Callable[[float], Any] = asyncio.sleep,
+    unix_s: Callable[[], float] = time.time,
+) -> GivenBack:
+    """Stop the machines that the files of environments name, and remove those that are gone from there.
+
+    folder   folder with the file of each environment
+    """
+    found = _found(folder)
+    if not found:
+        return GivenBack()
+    server = MachineServer(settings, environ=environ, transport=transport)
+    try:
+        if server.lacks_token:
+            return GivenBack(
+                left=tuple(f"{one}: {server.lacks_token}" for one in _named(found, server.address))
+            )
+        outcome = await _stop_all(server, found, unix_s(), sleep, stops_strays=settings.own_token)
+    finally:
+        await server.close()
+    for path, ledger in found.items():
+        with contextlib.suppress(OSError):  # a machine that stays in the file is stopped once more
+            write_ledger(path, outcome.left_of(ledger))
+    return GivenBack(count=outcome.count, left=tuple(outcome.lines(found)))
+
+
+def _found(folder: Path) -> dict[Path, Ledger]:
+    """Return the files of environments, with what they name. Their processes have been killed, although one
+    may still be there."""
+    return {path: one for path, one in ledgers_in(folder) if not one.is_empty}
+
+
+def _ids(found: Mapping[Path, Ledger]) -> list[str]:
+    return [emulator for ledger in found.values() for emulator in ledger.emulator_ids]
+
+
+def _named(found: Mapping[Path, Ledger], server: str) -> Iterator[str]:
+    """Yield a line for the machines that files name, and one for each start without an answer."""
+    if ids := _ids(found):
+        yield f"machines {', '.join(ids)} of {server}"
+    for path, ledger in found.items():
+        yield from (_start_text(path, asked, server) for asked in ledger.unanswered)
+
+
+def _start_text(path: Path, asked_unix_s: float, server: str) -> str:
+    asked = datetime.fromtimestamp(asked_unix_s, UTC).isoformat(timespec="seconds")
+    return f"a machine that {path.stem} asked {server} for at {asked}, without an answer"
+
+
+async def _stop_all(
+    server: MachineServer,
+    found: Mapping[Path, Ledger],
+    now_unix_s: float,
+    sleep: Callable[[float], Any],
+    *,
+    stops_strays: bool,
+) -> "_Outcome":
+    """Stop the machines that files name. After starts without an answer, ask for the machines of the token.
+
+    stops_strays   whether a machine that may have come from such a start is stopped, too
+    """
+    left_s = counting_down(GIVE_BACK_S)
+    ids = _ids(found)
+    starts = [asked for ledger in found.values() for asked in ledger.unanswered]
+    listed = await server.listed() if starts else []
+    strays = (
+        None
+        if listed is None
+        else [
+            one
+            for one in listed
+            if one.emulator_id not in ids and any(_may_come_from(asked, one, now_unix_s) for asked in starts)
+        ]
+    )
+    if stops_strays:
+        ids += [one.emulator_id for one in strays or ()]
+    whys = await asyncio.gather(*(_stopped(server, one, left_s, sleep) for one in ids))
+    return _Outcome(server.address, dict(zip(ids, whys, strict=True)), strays, now_unix_s)
+
+
+async def _stopped(server: MachineServer, emulator: str, left_s: LeftS, sleep: Callable[[float], Any]) -> str:
+    """Stop a machine, with as many tries as the time permits. Returns "" or why it may still run."""
+    while why := await server.stop(emulator, deadline_s=left_s()):
+        if left_s() <= STOP_RETRY_S:
+            break
+        await sleep(STOP_RETRY_S)
+    return why
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a server has said of the machines that environments have left."""
+
+    server: str
+    reasons: Mapping[str, str]
+    """Why a machine may still run, by its id; "" if it is gone."""
+    strays: Sequence[Listed] | None
+    """Machines that no file names and that may have come from a start without an answer; None if the server
+    does not list its machines."""
+    now_unix_s: float
+
+    @property
+    def count(self) -> int:
+        """Number of machines that are gone."""
+        return sum(not why for why in self.reasons.values())
+
+    def left_of(self, ledger: Ledger) -> Ledger:
+        """Return what the file of an environment still has to name."""
+        return msgspec.structs.replace(
+            ledger,
+            emulator_ids=[one for one in ledger.emulator_ids if self.reasons[one]],
+            unanswered=[asked for asked in ledger.unanswered if self._why_open(asked)],
+        )
+
+    def lines(self, found: Mapping[Path, Ledger]) -> Iterator[str]:
+        """Yield a line for each reason why machines may still run, and one for each such start."""
+        for reason in dict.fromkeys(filter(None, self.reasons.values())):
+            ids = [emulator for emulator, why in self.reasons.items() if why == reason]
+            yield f"machines {', '.join(ids)} of {self.server}: {reason}"
+        for path, ledger in found.items():
+            for asked in ledger.unanswered:
+                if why := self._why_open(asked):
+                    yield f"{_start_text(path, asked, self.server)}: {why}"
+
+    def _why_open(self, asked_unix_s: float) -> str:
+        """Say why a start without an answer may have left a machine that runs; "" if it has not."""
+        if self.strays is None:
+            return "the server does not list its machines"
+        running = [one for one in self.strays if self.reasons.get(one.emulator_id) != ""]
+        if ids := [one.emulator_id for one in running if _may_come_from(asked_unix_s, one, self.now_unix_s)]:
+            return (
+                f"it may be {' or '.join(ids)}; stop that by POST /stop_emulator if no other program uses it"
+            )
+        if self.now_unix_s - asked_unix_s < LONGEST_BOOT_S:
+            return "the server may still be starting it"
+        return ""
+
+
+def _may_come_from(asked_unix_s: float, machine: Listed, now_unix_s: float) -> bool:
+    """Whether the age of a machine fits this start. The age counts from the end of the boot."""
+    after_s = now_unix_s - MINUTE_S * machine.duration_minutes - asked_unix_s
+    return -MINUTE_S <= after_s <= LONGEST_BOOT_S + MINUTE_S
+
+
+# ---- containers of docker ----
+
+
+async def _containers_left(settings: OSWorldDockerSettings, run_dir: Path) -> list[str]:
+    try:
+        found = await _containers(settings, run_dir)
+    except InfrastructureFault as fault:
+        return [_unknown_containers(run_dir, fault)]
+    return [f"containers {', '.join(found)} of docker"] if found else []
+
+
+async def _remove_containers(settings: OSWorldDockerSettings, run_dir: Path) -> GivenBack:
+    try:
+        found = await _containers(settings, run_dir)
+        if found:
+            await remove_containers(found, settings.program, deadline_s=GIVE_BACK_S)
+    except InfrastructureFault as fault:
+        return GivenBack(left=(_unknown_containers(run_dir, fault),))
+    return GivenBack(count=len(found))
+
+
+async def _containers(settings: OSWorldDockerSettings, run_dir: Path) -> list[str]:
+    return await labelled_containers(
+        _label(run_dir), settings.program, deadline_s=REMOVE_DEADLINE_S, run_command=run
+    )
+
+
+def _label(run_dir: Path) -> str:
+    return f"{RUN_LABEL}={run_dir.resolve()}"
+
+
+def _unknown_containers(run_dir: Path, fault: InfrastructureFault) -> str:
+    return f"containers with the label {_label(run_dir)}: {fault}"
