@@ -1161,17 +1161,19 @@ class SupervisionSettings(Section):
 
 _MACHINE_POOL: Mapping[str, Any] = {
     "backoff": {"initial_s": 1.0, "max_s": 60.0, "reset_after_s": 120.0},
-    "breaker": {"enabled": True, "max_failures": 5, "within_s": 600.0},
+    "breaker": {"enabled": True, "max_failures": 5, "within_s": 600.0, "healthy_s": 600.0},
     "max_failing": 0.5,
 }
 """Supervision of environments that are desktops or virtual machines.
 
 Such environments fail one by one, or together when the computer below them fails. The sixth failure of one
 within ten minutes quarantines it. If more than half of them fail within a minute, this counts as one outage.
+`healthy_s` is longer than an environment whose resets all hang takes to fail (`dart.config.failing_time`).
 
 For OSWorld `MACHINE_DEFAULTS` changes some of these values, because a virtual machine takes minutes to boot,
-and its environment fails only after three episodes with up to three boots each. The third failure within six
-hours quarantines it, and it is healthy again after half an hour of running or one episode."""
+and its environment fails only after three episodes with up to two boots each. The third failure within six
+hours quarantines it. After a quarantine it is healthy again after two hours of running. An outage ends with
+the first episode."""
 
 MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
     "desktop": {
@@ -1202,7 +1204,7 @@ MACHINE_DEFAULTS: Mapping[str, dict[str, Any]] = {
                     "max_failures": 2,
                     "within_s": 6 * 3600.0,
                     "open_s": 900.0,
-                    "healthy_s": 1800.0,
+                    "healthy_s": 7200.0,
                 },
                 "shutdown_s": 60.0,
                 "retirement": {"max_uses": 100, "max_age_s": 12 * 3600.0},

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from dart.config.failing_time import MAX_FAULTS_IN_ROW, RESET_ATTEMPTS, failing_s
 from dart.config.problems import explain
-from dart.config.sections import POOLS, ChildSettings, SupervisionSettings, pool_name
+from dart.config.sections import MACHINE_DEFAULTS, POOLS, ChildSettings, SupervisionSettings, pool_name
 from dart.core.suggestions import did_you_mean, near
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def supervision_problems(config: "Config") -> "Iterator[Contradiction]":
         if name not in POOLS.values():
             yield from _single_problems(name, child, getattr(default, name))
     yield from _children_problems(config)
+    yield from _healthy_problems(config)
     if config.training.learner != "none":
         yield from _overrun_problems(config)
 
@@ -75,6 +77,23 @@ def _overrun_problems(config: "Config") -> "Iterator[Contradiction]":
             "(training.update_deadline_s, training.checkpoint_deadline_s, "
             f"supervision.trainer.start_deadline_s), so no {limit.max_seconds:g} s hold "
             f"{limit.max_restarts + 1} tries, and the run would repeat it for ever; got {own.max_seconds:g}",
+        )
+
+
+def _healthy_problems(config: "Config") -> "Iterator[Contradiction]":
+    """Yield a problem if a desktop or virtual machine counts as healthy before it can have failed.
+
+    Each start would then end an outage or a quarantine, although no machine was ready."""
+    breaker, reset_s = config.supervision.environment_pool.breaker, config.environments.reset_deadline_s
+    if config.environments.kind not in MACHINE_DEFAULTS or not breaker.enabled:
+        return
+    if breaker.healthy_s <= failing_s(reset_s):
+        yield (
+            ("supervision.environment_pool.breaker.healthy_s", "environments.reset_deadline_s"),
+            f"must be greater than {failing_s(reset_s):g}: an environment fails after {MAX_FAULTS_IN_ROW} "
+            f"episodes with {RESET_ATTEMPTS} resets each, and a reset may take {reset_s:g} s "
+            "(environments.reset_deadline_s), so it would count as healthy before; "
+            f"got {breaker.healthy_s:g}",
         )
 
 

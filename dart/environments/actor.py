@@ -21,6 +21,7 @@ from actors.board import ActorState
 from actors.errors import AskError, MailboxFull
 from actors.future import Future
 from dart.config.config import Config
+from dart.config.failing_time import MAX_FAULTS_IN_ROW
 from dart.core import messages as m
 from dart.core.actions import is_action
 from dart.core.record_address import parse_record_address
@@ -46,11 +47,6 @@ from dart.telemetry.load_meter import LOAD, LoadMeter
 T = TypeVar("T")
 
 CURATOR_PAUSE_S = 0.5
-
-MAX_FAULTS_IN_ROW = 3
-"""Number of infrastructure faults in a row after which the actor ends. Other faults do not count.
-
-After fewer faults, the next reset repairs the environment."""
 
 FINISH_SHARE = 0.6
 """Share of the actor's ``shutdown_s`` for which a stopping actor lets its episode play on.

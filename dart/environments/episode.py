@@ -20,6 +20,7 @@ from actors.actor import Actor
 from actors.future import Future
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
+from dart.config.failing_time import RESET_ATTEMPTS
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_actions
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
 from dart.environments.faults import EnvironmentFault, InfrastructureFault
@@ -32,7 +33,6 @@ from dart.store.disk_wait import await_room, put_blob
 from dart.store.run_blobs import run_blobs
 from dart.telemetry.load_meter import LoadMeter
 
-RESET_ATTEMPTS = 2
 RESET_PAUSE_S = 0.2
 
 T = TypeVar("T")

@@ -16,9 +16,10 @@ from functools import cached_property
 from actors.actor import Actor
 from actors.future import Future
 from dart.config.config import Config
+from dart.config.failing_time import MAX_FAULTS_IN_ROW
 from dart.core import messages as m
 from dart.core.record_address import parse_record_address
-from dart.environments.actor import MAX_FAULTS_IN_ROW, EnvironmentActor
+from dart.environments.actor import EnvironmentActor
 from dart.environments.episode import StopEvent
 from dart.environments.factory import environment_of
 from dart.environments.faults import EnvironmentFault

@@ -14,6 +14,7 @@ from dart.config.config import (
     load_config,
     resolve,
 )
+from dart.config.failing_time import failing_s
 from dart.run.tree import limits_of
 from supervision.child_spec import Budget, Failure, Retirement
 
@@ -593,8 +594,29 @@ def test_virtual_machines_are_left_alone_and_trusted_again_by_the_time_their_boo
     pool, boot_s = config.supervision.environment_pool, config.environments.reset_deadline_s
     failures = pool.breaker.max_failures + 1
     assert pool.breaker.within_s > failures * 3 * 3 * boot_s, "each is of three episodes, each of three boots"
-    assert pool.breaker.healthy_s > 2 * boot_s
     assert pool.max_failing == 0.5
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        ("environments.kind=desktop", 'tasks.train=["desktop/editor-write"]'),
+        ("environments.kind=osworld", "environments.osworld.provider=docker", 'tasks.train=["osworld/os/x"]'),
+    ],
+)
+def test_a_machine_counts_as_healthy_only_after_the_time_that_it_takes_to_fail(job: tuple[str, ...]) -> None:
+    config = load_config(None, job)
+    fails_s = failing_s(config.environments.reset_deadline_s)
+    assert config.supervision.environment_pool.breaker.healthy_s > fails_s
+    healthy = f"supervision.environment_pool.breaker.healthy_s={fails_s}"
+    (problem,) = problems_of(None, *job, healthy)
+    assert problem == (
+        f"--set: supervision.environment_pool.breaker.healthy_s must be greater than {fails_s:g}: an "
+        "environment fails after 3 episodes with 2 resets each, and a reset may take "
+        f"{config.environments.reset_deadline_s:g} s (environments.reset_deadline_s), so it would count as "
+        f"healthy before; got {fails_s:g}"
+    )
+    load_config(None, [*job, healthy, "supervision.environment_pool.breaker.enabled=false"])
 
 
 def test_a_desktop_has_longer_deadlines_than_a_page_by_default() -> None:

@@ -21,6 +21,7 @@ from actors.actor import Actor, Sender, Stop, receives
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
+from dart.config.failing_time import MAX_FAULTS_IN_ROW
 from dart.core import messages as m
 from dart.core.types import (
     Demonstration,
@@ -33,7 +34,7 @@ from dart.core.types import (
     Step,
 )
 from dart.environments import factory
-from dart.environments.actor import MAX_FAULTS_IN_ROW, EnvironmentActor
+from dart.environments.actor import EnvironmentActor
 from dart.environments.faults import (
     BrowserDied,
     EnvironmentFault,
