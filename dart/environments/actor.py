@@ -29,7 +29,7 @@ from dart.core.records import StoredResult
 from dart.core.types import FaultKind, RolloutLease, Step, Trajectory
 from dart.environments.episode import EpisodeTask, Interrupted, PlayedEpisode, Player, ReplayFailed, StopEvent
 from dart.environments.factory import environment_of
-from dart.environments.faults import EnvironmentFault, InfrastructureFault
+from dart.environments.faults import EnvironmentFault, FileUnreachable, InfrastructureFault
 from dart.environments.policy_client import NoEngineAnswered, RequestRejected
 from dart.environments.protocol import EpisodeKey
 from dart.policy.context import first_actions
@@ -47,6 +47,11 @@ from dart.telemetry.load_meter import LOAD, LoadMeter
 T = TypeVar("T")
 
 CURATOR_PAUSE_S = 0.5
+
+FILE_PAUSE_S = 15.0
+FILE_PAUSE_MOST_S = 300.0
+"""Pause after an episode for which a file could not be downloaded; it doubles from `FILE_PAUSE_S` with each
+further one in a row. Without it, a network that is away would spend all attempts of all rollouts."""
 
 FINISH_SHARE = 0.6
 """Share of the actor's ``shutdown_s`` for which a stopping actor lets its episode play on.
@@ -78,6 +83,7 @@ class EnvironmentActor(Actor):
         self._meter = LoadMeter(self.clock.monotonic_s)
         self._player = Player(self, self.environment, config, self._meter)
         self._faults_in_row = 0
+        self._file_pause_s = FILE_PAUSE_S
         self._has_screen = False
         self._stopping = StopEvent()
         self._over: Future[None] = Future()
@@ -155,11 +161,13 @@ class EnvironmentActor(Actor):
     async def _take(self, work: Work) -> None:
         try:
             await self._carry_out(work)
-            self._faults_in_row = 0
+            self._faults_in_row, self._file_pause_s = 0, FILE_PAUSE_S
             self.used()  # only a finished episode shows that this environment works
         except EnvironmentFault as fault:
             self._has_screen = False
             self._report(work, fault.kind, str(fault))
+            if isinstance(fault, FileUnreachable):
+                await self._await_file_server()
             if not isinstance(fault, InfrastructureFault):  # it would occur in any environment
                 return
             self._faults_in_row += 1
@@ -169,6 +177,12 @@ class EnvironmentActor(Actor):
             self._report(work, FaultKind.SYSTEM, str(error))
         except RequestRejected as refused:
             self._report(work, FaultKind.POLICY, str(refused))
+
+    async def _await_file_server(self) -> None:
+        """Wait until a network or a server of files that was away may be back, or until the actor stops."""
+        self.log.warning("waits_for_files", pause_s=self._file_pause_s)
+        await self._stopping.wait_first(self.sleep(self._file_pause_s))
+        self._file_pause_s = min(2 * self._file_pause_s, FILE_PAUSE_MOST_S)
 
     async def _carry_out(self, work: Work) -> None:
         try:

@@ -46,7 +46,13 @@ from dart.environments.osworld.providers import (
 )
 from dart.environments.osworld.readiness import GuestState, break_guest, read_guest_state, refuse_unusable
 from dart.environments.osworld.scoring_environment import ScoringEnvironment, find_evaluators
-from dart.environments.osworld.setup_steps import Setting, refuse_unsupported, take_steps
+from dart.environments.osworld.setup_steps import (
+    Setting,
+    TaskSetting,
+    fetch_files,
+    refuse_unsupported,
+    take_steps,
+)
 from dart.environments.osworld.tasks import OSWorldTask, SetupStep, load_task
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, require_episode
 from dart.environments.scoring import clamped_score
@@ -141,10 +147,15 @@ class OSWorldEnvironment(Breakable):
         task = load_task(task_id, self._settings.tasks)
         self._episode = None
         refuse_unscorable(task, self._scoring())
+        refuse_unsupported(task.setup, task_id)
         async with self._operation(deadline_s) as left_s:
+            if self._settings.renew == "recreate":
+                await self.close()
+            files = self._setting(task)
+            await fetch_files(task, files, left_s)
             guest = await self._clean_machine(task, left_s)
             shutil.rmtree(self._scratch, ignore_errors=True)
-            setting = self._setting(task, guest)
+            setting = Setting.of(files, guest)
             await guest.upload(OWNER_FILE, setting.owner.encode(), deadline_s=left_s())
             await self.screen_io.on_start()
             await self._await_ready(guest, left_s, retries=False)
@@ -243,11 +254,10 @@ class OSWorldEnvironment(Breakable):
     async def _clean_machine(self, task: OSWorldTask, left_s: LeftS) -> Guest:
         """Return a clean machine. The setting ``renew`` decides how it is made.
 
-        `recreate` asks for a new machine, `revert` reverts the present one to the task's snapshot, and `keep`
-        changes nothing. Raises DirtyStart when the machine differs from a clean one."""
+        `recreate` asks for a new machine (`reset` has given back the last one), `revert` reverts the present
+        one to the task's snapshot, and `keep` changes nothing. Raises DirtyStart when the machine differs
+        from a clean one."""
         renew = self._settings.renew
-        if renew == "recreate":
-            await self.close()
         if self._guest is None:
             lease = await self._provider.acquire(deadline_s=left_s())
             self._guest = self._guest_of(lease.name, lease.address)
@@ -274,7 +284,6 @@ class OSWorldEnvironment(Breakable):
         The next step may type or click, and input that comes too early goes to another window without any
         error. Whether a window opened at all is checked after the last step.
         """
-        refuse_unsupported(task.setup, task.task_id)
         for step in task.setup:
             starts_program = step.type == "launch" and _opens_window(step)
             before = await read_guest_state(setting.guest, deadline_s=left_s()) if starts_program else None
@@ -337,7 +346,7 @@ class OSWorldEnvironment(Breakable):
         if differences := state.differences(self._clean[self._snapshot_of(task)]):
             raise DirtyStart(guest.name, differences)
 
-    def _setting(self, task: OSWorldTask, guest: Guest) -> Setting:
+    def _setting(self, task: OSWorldTask) -> TaskSetting:
         settings = self._settings
         try:
             cache = inside(self._cache, task.task_id.rpartition("/")[2])
@@ -345,10 +354,8 @@ class OSWorldEnvironment(Breakable):
             raise TaskUnsupported(
                 task.task_id, f"its files would lie outside of the cache: {error}"
             ) from error
-        return Setting(
+        return TaskSetting(
             task_id=task.task_id,
-            guest=guest,
-            owner=uuid.uuid4().hex,
             cache=cache,
             scratch=self._scratch,
             password=settings.password,

@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -25,7 +25,7 @@ from dart.environments.osworld.addresses_of_pages import as_query, same_page
 from dart.environments.osworld.downloads import DownloadFailed, download
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.paths import inside
-from dart.environments.osworld.tasks import SetupStep
+from dart.environments.osworld.tasks import OSWorldTask, SetupStep
 from dart.store.blobs import write_whole
 from dart.store.errors import StoreUnavailable
 
@@ -69,13 +69,10 @@ class ProgramMissing(TaskUnsupported):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What the steps and the evaluation of one episode work with: the guest, the folders and the settings."""
+class TaskSetting:
+    """What an episode has before it has a machine: the folders and the settings."""
 
     task_id: str
-    guest: Guest
-    owner: str
-    """The number that the machine's owner has in this episode (`dart.environments.osworld.machine_owner`)."""
     cache: Path
     """Folder with the files that this task downloads, shared by all its episodes."""
     scratch: Path
@@ -121,6 +118,21 @@ class Setting:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting(TaskSetting):
+    """What the steps and the evaluation of one episode work with: the guest, the folders and the settings."""
+
+    guest: Guest
+    owner: str
+    """The number that the machine's owner has in this episode (`dart.environments.osworld.machine_owner`)."""
+
+    @classmethod
+    def of(cls, setting: TaskSetting, guest: Guest) -> "Setting":
+        """Return the setting of an episode on this machine, with an owner's number of its own."""
+        values = {one.name: getattr(setting, one.name) for one in fields(setting)}
+        return cls(**values, guest=guest, owner=uuid.uuid4().hex)
+
+
 StepOf = Callable[[Setting, Mapping[str, Any], LeftS], Awaitable[None]]
 STEPS: dict[str, StepOf] = {}
 
@@ -151,14 +163,46 @@ async def take_steps(steps: Sequence[SetupStep], setting: Setting, left_s: LeftS
     parameters; also FileUnreachable and faults of the machine."""
     refuse_unsupported(steps, setting.task_id)
     for step in steps:
-        try:
+        with _needs_parameters(setting.task_id, f"step {step.type!r}", step.parameters):
             await STEPS[step.type](setting, setting.filled(step.parameters), left_s)
-        except KeyError as missing:
-            why = f"its step {step.type!r} has no parameter {missing.args[0]!r}"
-            raise TaskUnsupported(setting.task_id, why) from missing
-        except (TypeError, ValueError, AttributeError, OverflowError) as error:  # a fault is none of these
-            why = f"its step {step.type!r} has wrong parameters ({error}): {step.parameters!r:.300}"
-            raise TaskUnsupported(setting.task_id, why) from error
+
+
+@contextlib.contextmanager
+def _needs_parameters(task_id: str, what: str, parameters: Mapping[str, Any]) -> Iterator[None]:
+    """Raise TaskUnsupported when the block fails because of the parameters of ``what``."""
+    try:
+        yield
+    except KeyError as missing:
+        raise TaskUnsupported(task_id, f"its {what} has no parameter {missing.args[0]!r}") from missing
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:  # a fault is none of these
+        why = f"its {what} has wrong parameters ({error}): {parameters!r:.300}"
+        raise TaskUnsupported(task_id, why) from error
+
+
+async def fetch_files(task: OSWorldTask, setting: TaskSetting, left_s: LeftS) -> None:
+    """Download the files of a task that its cache folder lacks: those of its steps, and those that its
+    evaluation compares results with.
+
+    The caller has no machine yet, so a file that cannot be downloaded costs none. Raises FileUnreachable or
+    TaskUnsupported.
+    """
+    for step in task.steps():
+        with _needs_parameters(setting.task_id, f"step {step.type!r}", step.parameters):
+            for url, name, begins in _files_of(step.type, setting.filled(step.parameters)):
+                await fetched(setting, url, name, left_s, begins=begins)
+    for url, name in task.cloud_files():
+        with _needs_parameters(setting.task_id, "getter 'cloud_file'", {"path": url}):
+            await fetched(setting, url, name, left_s)
+
+
+def _files_of(type_: str, given: Mapping[str, Any]) -> Iterator[tuple[str, str, bytes]]:
+    """Yield URL, name in the cache and first bytes of each file that a step of this type fetches."""
+    match type_:
+        case "download":
+            for file in given["files"]:
+                yield file["url"], PurePosixPath(file["path"]).name, b""
+        case "update_browse_history":
+            yield HISTORY_URL, HISTORY, SQLITE_BEGINS
 
 
 @_step("download")
@@ -356,7 +400,7 @@ def with_visits(history: bytes, visits: Sequence[Mapping[str, Any]], now_s: floa
         return Path(file.name).read_bytes()
 
 
-async def fetched(setting: Setting, url: str, name: str, left_s: LeftS, *, begins: bytes = b"") -> bytes:
+async def fetched(setting: TaskSetting, url: str, name: str, left_s: LeftS, *, begins: bytes = b"") -> bytes:
     """Return a file of the task from its cache folder, or download it into the folder.
 
     In the folder the file is called ``name``, or ``<uuid of the URL>_<name>``: OSWorld's client and this

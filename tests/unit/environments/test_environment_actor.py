@@ -34,7 +34,7 @@ from dart.core.types import (
     Step,
 )
 from dart.environments import factory
-from dart.environments.actor import EnvironmentActor
+from dart.environments.actor import FILE_PAUSE_S, EnvironmentActor
 from dart.environments.faults import (
     BrowserDied,
     EnvironmentFault,
@@ -1064,9 +1064,10 @@ def test_faults_in_a_row_end_the_environment_only_if_they_are_its_own(
     system.give(*(EVALUATION for _ in range(MAX_FAULTS_IN_ROW)))
     system.start()
     with pytest.raises(BrowserDied) if ends else contextlib.nullcontext():
-        system.let(10.0)
+        system.let(4 * FILE_PAUSE_S)
     assert system.bench.is_alive(ENV) is not ends
     assert {one.kind for one in system.curator.told} == {fault.kind}
+    assert ends or len(system.curator.told) == MAX_FAULTS_IN_ROW
 
 
 @pytest.mark.parametrize(
@@ -1085,6 +1086,35 @@ def test_a_reset_is_tried_once_more_only_after_a_fault_that_it_can_repair(
     system.start()
     assert system.until_told(m.EvaluationFailed).kind is fault.kind
     assert system.calls == ["reset"] * resets
+
+
+def test_an_environment_waits_longer_from_file_to_file_that_cannot_be_downloaded(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_away = [True]
+
+    async def evaluate(self: Watched, *, deadline_s: float) -> float:
+        if is_away[-1]:
+            raise FileUnreachable("https://x.test/a", "ConnectError", Path("a"))
+        return 1.0
+
+    def seconds_until_told(count: int) -> float:
+        began_s = system.bench.clock.monotonic_s()
+        while len(system.curator.told) < count:
+            system.let(PIECE_S)
+        return system.bench.clock.monotonic_s() - began_s
+
+    monkeypatch.setattr(Watched, "evaluate", evaluate)
+    system.give(*(EVALUATION for _ in range(5)))
+    system.start()
+    seconds_until_told(1)
+    assert seconds_until_told(2) == pytest.approx(FILE_PAUSE_S, abs=2.0)
+    assert seconds_until_told(3) == pytest.approx(2 * FILE_PAUSE_S, abs=2.0)
+    is_away.append(False)
+    assert seconds_until_told(4) == pytest.approx(4 * FILE_PAUSE_S, abs=2.0)
+    is_away.append(True)
+    assert seconds_until_told(5) < FILE_PAUSE_S, "it played an episode meanwhile"
+    system.stop()
 
 
 # ---- load ----

@@ -827,17 +827,52 @@ async def test_a_program_that_is_not_installed_is_the_tasks_matter_and_not_the_m
         await reset(environment)
 
 
-async def test_a_file_that_cannot_be_downloaded_now_costs_no_machine(
-    environment: OSWorldEnvironment, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unreachable(url: str, **_: Any) -> bytes:
-        raise DownloadFailed("its server does not answer", is_transient=True)
+@pytest.fixture
+def no_file_server(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Let every download fail; the last value of the list says whether it may succeed later."""
+    is_transient = [True]
 
-    monkeypatch.setattr("dart.environments.osworld.setup_steps.download", unreachable)
+    async def failing(url: str, **_: Any) -> bytes:
+        raise DownloadFailed("its server says no", is_transient=is_transient[-1])
+
+    monkeypatch.setattr("dart.environments.osworld.setup_steps.download", failing)
+    return is_transient
+
+
+async def test_a_file_that_cannot_be_downloaded_now_costs_no_machine(
+    environment: OSWorldEnvironment, provider: FakeProvider, no_file_server: list[bool]
+) -> None:
     with pytest.raises(FileUnreachable, match=r"https://x\.test/a cannot be downloaded now") as refused:
         await reset(environment, "os/download")
     assert refused.value.kind is FaultKind.SYSTEM, "the task and the environment are not to blame"
-    assert (len(provider.leased), provider.released) == (1, 1)
+    assert provider.leased == []
+
+
+@pytest.mark.parametrize(("is_transient", "fault"), [(True, FileUnreachable), (False, TaskUnsupported)])
+async def test_a_file_of_the_evaluation_that_is_away_is_found_before_the_episode(
+    environment: OSWorldEnvironment,
+    provider: FakeProvider,
+    no_file_server: list[bool],
+    tmp_path: Path,
+    is_transient: bool,
+    fault: type[EnvironmentFault],
+) -> None:
+    no_file_server.append(is_transient)
+    expected = {"type": "cloud_file", "path": "https://x.test/gold", "dest": "gold.txt"}
+    task = REPORT | {"evaluator": REPORT["evaluator"] | {"expected": expected}}  # type: ignore[operator]
+    (tmp_path / "examples" / "os" / "report.json").write_text(json.dumps(task))
+    with pytest.raises(fault, match=r"https://x\.test/gold cannot be downloaded"):
+        await reset(environment, "os/report")
+    assert provider.leased == []
+
+
+async def test_files_that_are_in_the_cache_are_enough_without_a_network(
+    environment: OSWorldEnvironment, provider: FakeProvider, no_file_server: list[bool], tmp_path: Path
+) -> None:
+    (tmp_path / "cache" / "download").mkdir(parents=True)
+    (tmp_path / "cache" / "download" / "a").write_text("cached")
+    await reset(environment, "os/download")
+    assert (provider.desktop.home / "a").read_text() == "cached"
 
 
 async def test_a_file_that_opens_no_window_is_said_by_the_guest_before_we_give_up(
