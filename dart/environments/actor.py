@@ -85,6 +85,8 @@ class EnvironmentActor(Actor):
         self._faults_in_row = 0
         self._file_pause_s = FILE_PAUSE_S
         self._has_screen = False
+        self._is_idle = False
+        """Whether the environment has given back what it can since its last work."""
         self._stopping = StopEvent()
         self._over: Future[None] = Future()
         self.every(load_every_s(config), self._record_load)
@@ -153,12 +155,17 @@ class EnvironmentActor(Actor):
     async def idle(self, reply: m.NoWorkYet) -> None:
         """Wait after the curator had no work: for ``reply.retry_after_s`` seconds, or until the actor stops.
 
-        A subclass may do other work in this time, unless ``reply.is_held``. When the method returns, the
-        actor asks the curator again.
+        At the first call since the last work, the environment gives back what it no longer needs. A subclass
+        may do other work in this time, unless ``reply.is_held``. When the method returns, the actor asks the
+        curator again.
         """
+        if not self._is_idle:
+            self._is_idle = True
+            await self.in_loop(self.environment.give_back())
         await self._stopping.wait_first(self.sleep(reply.retry_after_s))
 
     async def _take(self, work: Work) -> None:
+        self._is_idle = False
         try:
             await self._carry_out(work)
             self._faults_in_row, self._file_pause_s = 0, FILE_PAUSE_S

@@ -120,9 +120,18 @@ class Environment(Protocol):
     async def healthy(self, *, deadline_s: float) -> bool:
         """Whether the screen can be captured right now; for a parked screen, whether it responds at all.
 
-        Returns False instead of raising a fault.
+        True also for a screen that `give_back` took away. Returns False instead of raising a fault.
         """
         ...
+
+    async def give_back(self) -> None:
+        """Give back what no later episode can use, such as a machine that the next reset replaces anyway; by
+        default do nothing.
+
+        Call this method between two episodes, when the next one may be hours away. It never fails and ends
+        within seconds.
+        """
+        return
 
     async def inspect(self, expression: str) -> Any:
         """Return the JSON value of a JavaScript expression in the page that the screen shows; for oracles,
@@ -198,6 +207,9 @@ class WrappedEnvironment(Environment):
 
     async def healthy(self, *, deadline_s: float) -> bool:
         return await self._inner.healthy(deadline_s=deadline_s)
+
+    async def give_back(self) -> None:
+        await self._inner.give_back()
 
     async def inspect(self, expression: str) -> Any:
         return await self._inner.inspect(expression)

@@ -149,8 +149,7 @@ class OSWorldEnvironment(Breakable):
         refuse_unscorable(task, self._scoring())
         refuse_unsupported(task.setup, task_id)
         async with self._operation(deadline_s) as left_s:
-            if self._settings.renew == "recreate":
-                await self.close()
+            await self.give_back()
             files = self._setting(task)
             await fetch_files(task, files, left_s)
             guest = await self._clean_machine(task, left_s)
@@ -218,8 +217,8 @@ class OSWorldEnvironment(Breakable):
 
     async def healthy(self, *, deadline_s: float) -> bool:
         guest = self._guest
-        if guest is None:
-            return False
+        if guest is None:  # given back, or gone after a fault: the next reset asks for one
+            return True
         if guest.is_busy:  # it is playing an episode, whose calls have deadlines of their own
             return True
         try:
@@ -237,6 +236,10 @@ class OSWorldEnvironment(Breakable):
         """Cause an injected fault inside the guest (`dart.environments.fault_injection`)."""
         if self._guest is not None:
             await break_guest(self._guest, kind.value, deadline_s=DISTURB_DEADLINE_S)
+
+    async def give_back(self) -> None:
+        if self._settings.renew == "recreate":
+            await self.close()
 
     async def close(self) -> None:
         guest, self._guest, self._episode = self._guest, None, None

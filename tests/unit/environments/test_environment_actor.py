@@ -1117,6 +1117,23 @@ def test_an_environment_waits_longer_from_file_to_file_that_cannot_be_downloaded
     system.stop()
 
 
+def test_an_environment_without_work_gives_back_what_it_no_longer_needs_once(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def give_back(self: Watched) -> None:
+        self.calls.append("give_back")
+
+    monkeypatch.setattr(Watched, "give_back", give_back)
+    system.start()
+    system.let(3.0)
+    assert system.calls == ["give_back"], "an earlier process of it may have left something"
+    system.calls.clear()
+    system.give(system.lease())
+    system.until_told(m.RolloutStored)
+    system.let(3.0)
+    assert system.calls == [*["step"] * NUM_STEPS, "give_back"]
+
+
 # ---- load ----
 
 

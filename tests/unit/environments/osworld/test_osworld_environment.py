@@ -717,6 +717,21 @@ async def test_every_episode_has_a_new_machine_by_default(
     assert (len(provider.leased), provider.released) == (3, 3)
 
 
+@pytest.mark.parametrize(("renew", "released"), [("recreate", 1), ("revert", 0), ("keep", 0)])
+async def test_a_machine_that_no_later_episode_can_use_is_given_back_while_there_is_no_work(
+    make: Callable[..., OSWorldEnvironment], provider: FakeProvider, renew: str, released: int
+) -> None:
+    environment = make(renew=renew)
+    await reset(environment, "os/report")
+    released_before = provider.released
+    await environment.give_back()
+    assert provider.released == released_before + released
+    assert await environment.healthy(deadline_s=DEADLINE_S)
+    await reset(environment, "os/report")
+    assert len(provider.leased) == 1 + released
+    await environment.close()
+
+
 async def test_a_machine_can_be_brought_back_to_its_snapshot_instead(
     make: Callable[..., OSWorldEnvironment], provider: FakeProvider
 ) -> None:
