@@ -328,13 +328,17 @@ class Player:
         progress.observation, progress.observe_ms = await _timed(self._timed_in_environment(observe))
 
     async def _reward(self, progress: _Progress, outcome: Outcome) -> float:
-        """Evaluate the episode and return its reward. Raises EnvironmentFault or Interrupted.
+        """Evaluate the episode and return its reward. While the disk is full, wait.
 
-        The evaluation runs even if the outcome alone decides the reward, because it detects faults."""
-        task_id = progress.task.task_id
-        evaluate = self._environment.evaluate(deadline_s=self._limits.evaluate_deadline_s)
+        The evaluation runs even if the outcome alone decides the reward, because it detects faults.
+        Raises EnvironmentFault or Interrupted."""
+        task_id, deadline_s = progress.task.task_id, self._limits.evaluate_deadline_s
+
+        async def evaluate() -> float:
+            return await self._timed_in_environment(self._environment.evaluate(deadline_s=deadline_s))
+
         try:
-            raw = await self._timed_in_environment(evaluate)
+            raw = await await_room(self._actor, "an evaluation", evaluate)
         except Interrupted as cancelled:
             # The last step is played again, because its replay would end the episode.
             raise self._interrupted(progress.steps[:-1]) from cancelled
@@ -345,6 +349,7 @@ class Player:
 
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
         """Reset the environment; after an infrastructure fault, try once more, because a reset starts anew.
+        While the disk is full, wait.
 
         Returns the first observation and how many milliseconds the reset took."""
         deadline_s = self._limits.reset_deadline_s
@@ -362,7 +367,7 @@ class Player:
 
         self.is_resetting = True
         try:
-            return await reset()
+            return await await_room(self._actor, "a reset", reset)
         finally:
             self.is_resetting = False
 

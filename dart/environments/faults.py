@@ -5,6 +5,8 @@ Every fault of an episode is an `EnvironmentFault`, and its ``kind`` says what i
 * `InfrastructureFault`: the environment broke. The attempt is spent; the next reset repairs the environment.
 * `FileUnreachable` and `ProviderAway`: the network, a file server or the server of machines broke. The
   attempt is spent; a reset would not repair it, and it does not count against the task.
+* `DiskRefused`: a disk of this computer refused a file. The attempt is spent, and it does not count against
+  the task.
 * `EvaluatorFailed`: the episode ran, but it could not be scored.
 * `UnknownTask` and `TaskUnsupported`: the task cannot be played; trying again will not help.
 
@@ -194,6 +196,15 @@ class ProviderAway(EnvironmentFault):
             f"{provider} cannot be reached ({why}); start the server of machines, or look at the network "
             "between it and this computer"
         )
+
+
+class DiskRefused(EnvironmentFault):
+    """A disk of this computer refused to keep ``what`` of an episode."""
+
+    kind = FaultKind.SYSTEM
+
+    def __init__(self, what: str, error: OSError) -> None:
+        super().__init__(f"{what} cannot be written ({error}); look at the disk of this computer")
 
 
 class EvaluatorFailed(EnvironmentFault):

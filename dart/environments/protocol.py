@@ -60,8 +60,9 @@ NO_ROLLOUT = EpisodeKey()
 class Environment(Protocol):
     """One screen that plays one episode at a time.
 
-    The caller may repeat ``reset``, ``observe``, ``evaluate`` and ``healthy`` after a fault. It never repeats
-    ``step``: an action is applied at most once, and after a fault it is unknown whether it was applied.
+    The caller may repeat ``reset``, ``observe``, ``evaluate`` and ``healthy`` after a fault, and ``reset``
+    and ``evaluate`` after an OSError of a full disk. It never repeats ``step``: an action is applied at most
+    once, and after a fault it is unknown whether it was applied.
     """
 
     async def reset(

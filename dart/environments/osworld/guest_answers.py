@@ -16,7 +16,7 @@ import msgspec
 
 from dart.core.utf8 import is_utf8
 from dart.environments.deadlines import LeftS, counting_down
-from dart.environments.faults import EnvironmentFault, EvaluatorFailed
+from dart.environments.faults import DiskRefused, EnvironmentFault, EvaluatorFailed
 from dart.environments.osworld.guest import (
     NOT_PERMITTED,
     AnswerTooLarge,
@@ -143,7 +143,9 @@ class GuestAnswers:
     async def take_steps(self, steps: Sequence[SetupStep]) -> None:
         """Run the steps before the evaluation in order.
 
-        A failure that the policy may have caused is noted in ``lacks``, and the next step runs."""
+        A failure that the policy may have caused is noted in ``lacks``, and the next step runs. Raises
+        DiskRefused when an output cannot be written: the caller must not repeat the steps, because they would
+        meet what they have changed."""
         for step in steps:
             try:
                 await take_steps((step,), self._setting, self._time_of(step))
@@ -152,6 +154,8 @@ class GuestAnswers:
                 if not lack:
                     raise
                 self.lacks.append(f"{lack}, for a step {step.type!r}")
+            except OSError as error:
+                raise DiskRefused(f"the output of a step {step.type!r}", error) from error
 
     def _time_of(self, step: SetupStep) -> LeftS:
         """The time that a step before the evaluation may take: all that is left, but half of it for a step

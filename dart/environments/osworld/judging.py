@@ -13,7 +13,8 @@ machine died, hangs or refuses, this process ends the evaluation with the machin
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,33 +66,55 @@ async def judge(task: OSWorldTask, setting: Setting, scoring: ScoringEnvironment
     machine (`dart.environments.scoring`). Raises EvaluatorFailed, TaskUnsupported or a fault of the machine.
     """
     answers = GuestAnswers(task, setting, left_s, browses=bool(page_getters(task, scoring)))
-    await answers.take_steps(task.before_checks)
-    return await judged(task, scoring, answers, left_s, setting.guest)
+    # The child starts first: if the disk has no room for it, no step has run, and the evaluation is repeated.
+    async with _child(task, scoring, setting.guest) as process:
+        await answers.take_steps(task.before_checks)
+        return await _judgement(task, scoring, answers, left_s, process)
 
 
 async def judged(
+    task: OSWorldTask, scoring: ScoringEnvironment, answers: Answers, left_s: LeftS
+) -> Judgement:
+    """Return the judgement that follows from ``answers``, which have the values of all getters that read
+    pages; see `judge`."""
+    async with _child(task, scoring, None) as process:
+        return await _judgement(task, scoring, answers, left_s, process)
+
+
+@contextlib.asynccontextmanager
+async def _child(
+    task: OSWorldTask, scoring: ScoringEnvironment, guest: Guest | None
+) -> AsyncIterator[ScoringProcess | None]:
+    """Start the child that judges a task; None for an infeasible task, which needs none.
+
+    guest   the guest whose browser the evaluation may read; None to read none
+
+    Raises TaskUnsupported, or OSError when the disk refuses.
+    """
+    refuse_unscorable(task, scoring)
+    if task.is_infeasible:
+        yield None
+        return
+    async with scoring_process(scoring, guest if page_getters(task, scoring) else None) as process:
+        yield process
+
+
+async def _judgement(
     task: OSWorldTask,
     scoring: ScoringEnvironment,
     answers: Answers,
     left_s: LeftS,
-    guest: Guest | None = None,
+    process: ScoringProcess | None,
 ) -> Judgement:
-    """Return the judgement that follows from ``answers``; see `judge`.
-
-    guest   the guest whose browser the evaluation may read; None to read none, if ``answers`` have the values
-            of all getters that read pages
-    """
-    refuse_unscorable(task, scoring)
+    """Return the judgement that follows from ``answers``; without a process the score is 0."""
     readings = [Reading(question=LACK, arguments={"what": lack}, answer=None) for lack in answers.lacks]
     score, by_values = 0.0, list[str]()
-    if not task.is_infeasible:
-        readers = page_getters(task, scoring)
+    if process is not None:
         files = dict(answers.files())
         readings += [Reading(question=FILE, arguments={"name": name}, answer=files[name]) for name in files]
-        async with scoring_process(scoring, guest if readers else None) as process:
-            evaluation = ChildEvaluation(task, process, answers, readings, readers)
-            score = await evaluation.score(files, left_s)
-            by_values = evaluation.by_values
+        evaluation = ChildEvaluation(task, process, answers, readings, page_getters(task, scoring))
+        score = await evaluation.score(files, left_s)
+        by_values = evaluation.by_values
     return Judgement(
         score=score,
         evaluator=scoring.name,

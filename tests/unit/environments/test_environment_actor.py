@@ -339,6 +339,26 @@ def test_a_score_counts_when_there_was_room_for_its_judgement(system: System) ->
     assert (paused.subject, paused.data["reason"]) == (ENV, "a judgement: [Errno 28] No space left on device")
 
 
+@pytest.mark.parametrize(("operation", "what"), [("reset", "a reset"), ("evaluate", "an evaluation")])
+def test_a_full_disk_costs_neither_the_environment_nor_its_episode(
+    system: System, monkeypatch: pytest.MonkeyPatch, operation: str, what: str
+) -> None:
+    call, errors = getattr(Watched, operation), deque([errno.ENOSPC, errno.EDQUOT])
+
+    async def refused(*arguments: Any, **more: Any) -> Any:
+        if errors:
+            raise OSError(errors[0], os.strerror(errors.popleft()), "/tmp/dartrl-score-x")
+        return await call(*arguments, **more)
+
+    monkeypatch.setattr(Watched, operation, refused)
+    system.give(system.lease())
+    system.start()
+    system.until_told(m.RolloutStored)
+    assert (system.trajectory().reward, len(system.trajectory().steps)) == (1.0, NUM_STEPS)
+    (paused,) = [event for event in system.reader.events() if event.kind == PAUSED]
+    assert paused.data["reason"].startswith(f"{what}: [Errno 28] No space left on device")
+
+
 def test_the_step_cap_ends_an_episode_with_its_own_outcome(system: System) -> None:
     system.give(system.lease(step_cap=2))
     system.start()

@@ -1,6 +1,7 @@
 """The OSWorld adapter against a guest server that speaks the protocol, and misbehaves in its ways."""
 
 import asyncio
+import errno
 import hashlib
 import json
 import shutil
@@ -39,6 +40,7 @@ from dart.environments.faults import (
     CallFailed,
     CorruptFrame,
     DirtyStart,
+    DiskRefused,
     EnvironmentFault,
     EvaluatorFailed,
     FileUnreachable,
@@ -52,6 +54,7 @@ from dart.environments.faults import (
     UnknownTask,
     WindowManagerDied,
 )
+from dart.environments.osworld import scoring_process
 from dart.environments.osworld.downloads import DownloadFailed
 from dart.environments.osworld.environment import OSWorldEnvironment, _opens_window
 from dart.environments.osworld.guest import Executed, Guest
@@ -534,6 +537,39 @@ async def test_a_step_before_the_evaluation_that_fails_otherwise_is_a_fault(
     with pytest.raises(fault):
         await environment.evaluate(deadline_s=DEADLINE_S)
     assert not (provider.desktop.home / "next").exists()
+
+
+async def test_an_evaluation_without_room_for_its_child_has_run_no_step_and_can_be_repeated(
+    environment: OSWorldEnvironment, provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_report_task(tmp_path, {"type": "sleep", "parameters": {"seconds": 0}})
+    await reset(environment, "os/report")
+    (provider.desktop.home / "report.txt").write_text("done")
+    with monkeypatch.context() as patch:
+        patch.setattr("dart.environments.osworld.scoring_process.tempfile.TemporaryDirectory", full)
+        with pytest.raises(OSError, match="No space left"):
+            await environment.evaluate(deadline_s=DEADLINE_S)
+    assert not (provider.desktop.home / "next").exists()
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
+    assert (provider.desktop.home / "next").exists()
+
+
+async def test_steps_before_the_evaluation_whose_output_cannot_be_kept_are_not_repeated(
+    environment: OSWorldEnvironment, provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_report_task(tmp_path, {"type": "execute", "parameters": {"command": ["true"], "stdout": "said"}})
+    await reset(environment, "os/report")
+    monkeypatch.setattr(scoring_process, "has_sandbox", lambda: False)  # it would write a file, too
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(DiskRefused, match="No space left") as refused:
+        await environment.evaluate(deadline_s=DEADLINE_S)
+    assert refused.value.kind is FaultKind.SYSTEM
 
 
 async def test_environments_that_play_the_same_task_judge_their_own_files(
