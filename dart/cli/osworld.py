@@ -46,7 +46,7 @@ def check(
     output: Output = Format.TABLE,
 ) -> None:
     """Check machines before a run uses them: whether the guest server answers, the screen has the configured
-    size, and clipboard and desktop work.
+    size, clipboard and desktop work, and the machine reaches the web.
 
     Then one task of each application is tested. It is set up and has to score 0. If there is a script that
     solves it, the script is played and the task has to score 1. At the end the machine is reverted.

@@ -25,6 +25,7 @@ PATH_BYTES_MOST, NAME_BYTES_MOST = 4095, 255
 """Linux's limits, in bytes, of the length of a path and of each name in it."""
 
 Seconds = Annotated[float, Field(gt=0, le=MOST)]
+HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Processes = Annotated[int, Field(ge=1, le=ACTORS_MOST)]
 """Type of a number of actors, threads or GPUs. A run has room for a thousand actors."""
@@ -254,6 +255,13 @@ class OSWorldSettings(Section):
     revert_command: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Command that reverts a machine of `addresses` to its snapshot; `{address}`, `{host}`, `{port}` and
     `{snapshot}` are replaced."""
+    network_hosts: Annotated[tuple[HostName, ...], Field(strict=False)] = (
+        *("www.google.com", "www.wikipedia.org", "www.baidu.com"),
+    )
+    """Hosts of the web that a machine with a network reaches. Before a task that opens pages of the web, the
+    machine must reach a host of these pages or one of `network_hosts`, by TCP on port 443; else it would show
+    error pages, and the episode would be judged 0. Empty: this is not checked, for machines whose browser has
+    a proxy that other programs do not use."""
     password: str = "password"
     """Password of the guest's user; it replaces `{CLIENT_PASSWORD}` in tasks."""
     width: Annotated[int, Field(ge=320, le=7680)] = 1920

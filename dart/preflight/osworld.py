@@ -1,9 +1,9 @@
 """The checks of `dartrl osworld check`: whether machines can play OSWorld's tasks, before a run uses them.
 
-On each machine it is checked that the guest server answers, that the screen has the configured size, and that
-input and clipboard work. Then one task of each application is set up and has to be judged 0. If there is a
-script that solves it (`ORACLES`), the script is played and the task has to be judged 1. At the end the
-machine is reverted. Every wait has a deadline.
+On each machine it is checked that the guest server answers, that the screen has the configured size, that
+input and clipboard work, and that the machine reaches the web. Then one task of each application is set up
+and has to be judged 0. If there is a script that solves it (`ORACLES`), the script is played and the task has
+to be judged 1. At the end the machine is reverted. Every wait has a deadline.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from dart.environments.faults import (
 )
 from dart.environments.osworld.environment import OSWorldEnvironment
 from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.guest_network import NETWORK_REMEDY, NetworkAway, of_the_web, reaches_any
 from dart.environments.osworld.judging import not_known
 from dart.environments.osworld.keyboard import copying_line, lines_done, program
 from dart.environments.osworld.misjudged import MISJUDGED
@@ -225,6 +226,7 @@ async def _checks(
         yield await _desktop(guest)
         yield await _output(guest)
         yield await _clipboard(guest)
+        yield await _network(guest, settings)
     finally:
         await guest.close()
     provider = AddressList(settings.addresses, number, settings.revert_command)
@@ -328,6 +330,21 @@ async def _clipboard(guest: Guest) -> CheckResult:
     return wrong("clipboard", f"a copied text did not come back: {said}", remedy)
 
 
+async def _network(guest: Guest, settings: OSWorldSettings) -> CheckResult:
+    """Check that the machine reaches the web, which tasks that open pages need."""
+    hosts = settings.network_hosts
+    if not hosts:
+        return note("network", "not checked, because environments.osworld.network_hosts is empty")
+    try:
+        is_reached = await reaches_any(guest, of_the_web(hosts), CALL_DEADLINE_S)
+    except InfrastructureFault as error:
+        return wrong("network", str(error), "look into the log of the guest server")
+    if is_reached:
+        return fine("network", "reaches the web")
+    found = f"reaches none of {', '.join(hosts)}, so tasks that open pages of the web are refused"
+    return wrong("network", found, NETWORK_REMEDY)
+
+
 # ---- one application ----
 
 
@@ -424,6 +441,8 @@ def _remedy_of_task(error: EnvironmentFault, short: str) -> str:
             return "run the evaluators' tests: python -m benchmarks.osworld_evaluators; or update desktop-env"
         case DirtyStart():
             return RESTORES
+        case NetworkAway():
+            return NETWORK_REMEDY
         case MachineTaken():
             return "end the run, evaluation or check that uses the machine, too; then check again"
         case MachineHung():

@@ -16,8 +16,13 @@ def same_page(one: str | None, other: str | None) -> bool:
     return _plain(one) == _plain(other)
 
 
+def with_scheme(address: str) -> str:
+    """Return an address with the scheme ``http`` if it has none."""
+    return address if _HAS_SCHEME.match(address) else f"http://{address}"
+
+
 def _plain(address: str) -> str:
-    parts = urlsplit(address if _HAS_SCHEME.match(address) else f"http://{address}")
+    parts = urlsplit(with_scheme(address))
     host = parts.netloc.lower().removeprefix("www.")
     path = "" if parts.path == "/" else parts.path
     return urlunsplit(parts._replace(netloc=host, path=path))

@@ -31,6 +31,7 @@ from dart.environments.faults import (
     TaskUnsupported,
 )
 from dart.environments.osworld.guest import Guest
+from dart.environments.osworld.guest_network import await_network
 from dart.environments.osworld.judgements import Judged, JudgementLog
 from dart.environments.osworld.judging import judge, refuse_unscorable
 from dart.environments.osworld.keyboard import keyboard_lines, lines_done, parts_of, program, seconds_of
@@ -160,6 +161,7 @@ class OSWorldEnvironment(Breakable):
             await self._await_ready(guest, left_s, retries=False)
             before = await read_guest_state(guest, deadline_s=left_s())
             self._refuse_dirty(guest, before, task)
+            await await_network(task.setup, setting, self._settings.network_hosts, left_s)
             await self._set_up(task, setting, left_s)
             opens = any(map(_opens_window, task.setup))
             await self._await_ready(guest, left_s, before=before if opens else None)

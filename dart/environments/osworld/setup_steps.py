@@ -163,12 +163,12 @@ async def take_steps(steps: Sequence[SetupStep], setting: Setting, left_s: LeftS
     parameters; also FileUnreachable and faults of the machine."""
     refuse_unsupported(steps, setting.task_id)
     for step in steps:
-        with _needs_parameters(setting.task_id, f"step {step.type!r}", step.parameters):
+        with needs_parameters(setting.task_id, f"step {step.type!r}", step.parameters):
             await STEPS[step.type](setting, setting.filled(step.parameters), left_s)
 
 
 @contextlib.contextmanager
-def _needs_parameters(task_id: str, what: str, parameters: Mapping[str, Any]) -> Iterator[None]:
+def needs_parameters(task_id: str, what: str, parameters: Mapping[str, Any]) -> Iterator[None]:
     """Raise TaskUnsupported when the block fails because of the parameters of ``what``."""
     try:
         yield
@@ -187,11 +187,11 @@ async def fetch_files(task: OSWorldTask, setting: TaskSetting, left_s: LeftS) ->
     TaskUnsupported.
     """
     for step in task.steps():
-        with _needs_parameters(setting.task_id, f"step {step.type!r}", step.parameters):
+        with needs_parameters(setting.task_id, f"step {step.type!r}", step.parameters):
             for url, name, begins in _files_of(step.type, setting.filled(step.parameters)):
                 await fetched(setting, url, name, left_s, begins=begins)
     for url, name in task.cloud_files():
-        with _needs_parameters(setting.task_id, "getter 'cloud_file'", {"path": url}):
+        with needs_parameters(setting.task_id, "getter 'cloud_file'", {"path": url}):
             await fetched(setting, url, name, left_s)
 
 

@@ -113,7 +113,10 @@ async def test_a_machine_that_is_well_plays_a_task_from_0_to_1_and_is_reverted(
     assert found == reported
     assert [(one.topic, one.verdict.value) for one in found] == [
         (topic, "fine")
-        for topic in ("evaluators", "guest", "screen", "desktop", "output", "clipboard", "os", "os reverted")
+        for topic in (
+            *("evaluators", "guest", "screen", "desktop", "output", "clipboard", "network"),
+            *("os", "os reverted"),
+        )
     ]
     assert {one.machine for one in found} == {"", "vm.test:5000"}
     assert "judged 0, played by its script, judged 1" in by_topic(found)["os"].found
@@ -131,6 +134,18 @@ async def test_without_a_command_that_reverts_it_says_what_stays(preflight: Pref
     assert "revert the machine" in again.remedy
     clean = await check_machines(preflight)
     assert all(one.verdict is CheckVerdict.FINE for one in clean)
+
+
+async def test_a_machine_without_a_network_is_found_unless_nothing_of_the_web_is_asked_for(
+    preflight: Preflight, desktop: FakeDesktop
+) -> None:
+    desktop.faults.add("no_network")
+    wrong = await only_wrong(check_machines(preflight))
+    assert wrong.topic == "network"
+    assert "reaches none of www.google.com" in wrong.found
+    assert "environments.osworld.network_hosts = []" in wrong.remedy
+    found = await check_machines(with_settings(preflight, network_hosts=()))
+    assert by_topic(found)["network"].verdict is CheckVerdict.NOTE
 
 
 async def test_a_revert_that_restores_nothing_is_found(preflight: Preflight, desktop: FakeDesktop) -> None:

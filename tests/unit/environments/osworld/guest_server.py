@@ -70,13 +70,16 @@ class FakeDesktop:
     """What the player's web interface serves."""
     tree: str = ""
     """The accessibility tree, if it is not to be that of the windows."""
+    connected: list[str] = field(default_factory=list)
+    """Hosts to which programs connected, or tried to."""
+    sites_down: set[str] = field(default_factory=set)
     not_installed: set[str] = field(default_factory=set)
     """Programs that cannot be started."""
     requests: list[str] = field(default_factory=list)
     """Every request, as method and path."""
     faults: set[str] = field(default_factory=set)
-    """no_answer, http_500, truncated, wrong_size, frozen, applied_twice, reply_lost, python_fails,
-    opens_no_window, copies_late"""
+    """no_answer, no_network, http_500, truncated, wrong_size, frozen, applied_twice, reply_lost,
+    python_fails, opens_no_window, copies_late"""
 
     def add_window(self, title: str, *, active: bool = True, state: str = "S", kind: str = "normal") -> None:
         """Its class is its title in lower case."""
@@ -139,6 +142,7 @@ class FakeDesktop:
         before, modules = os.environ.get("HOME"), {name: sys.modules.get(name) for name in STAND_INS}
         os.environ["HOME"] = str(self.home)
         sys.modules["pyautogui"], sys.modules["pyperclip"] = self._pyautogui(), self._pyperclip()
+        sys.modules["socket"] = self._socket()
         try:
             yield
         finally:
@@ -169,6 +173,18 @@ class FakeDesktop:
             setattr(module, name, record(name))
         module.moveTo = record("moveTo")  # type: ignore[attr-defined]
         module.position = lambda: self.pointer  # type: ignore[attr-defined]
+        return module
+
+    def _socket(self) -> types.ModuleType:
+        module = types.ModuleType("socket")
+
+        def create_connection(address: tuple[str, int], timeout: float) -> Any:
+            self.connected.append(address[0])
+            if "no_network" in self.faults or address[0] in self.sites_down:
+                raise OSError("Network is unreachable")
+            return io.BytesIO()
+
+        module.create_connection = create_connection  # type: ignore[attr-defined]
         return module
 
     def _pyperclip(self) -> types.ModuleType:
@@ -213,7 +229,7 @@ class FakeDesktop:
 
 
 BROKEN = PlainTextResponse("<html>Internal Server Error</html>", 500)
-STAND_INS = ("pyautogui", "pyperclip")
+STAND_INS = ("pyautogui", "pyperclip", "socket")
 
 
 def one_colour(width: int, height: int, number: int) -> bytes:

@@ -58,6 +58,7 @@ from dart.environments.osworld import scoring_process
 from dart.environments.osworld.downloads import DownloadFailed
 from dart.environments.osworld.environment import OSWorldEnvironment, _opens_window
 from dart.environments.osworld.guest import Executed, Guest
+from dart.environments.osworld.guest_network import NetworkAway
 from dart.environments.osworld.judgements import Judged
 from dart.environments.osworld.keyboard import KEY_PAUSE_S, PASTE_PAUSE_S
 from dart.environments.osworld.providers import MachineLease
@@ -957,6 +958,63 @@ async def test_tabs_are_opened_once_the_browser_serves_and_in_place_of_its_first
     provider.prepare = comes_up_late
     await reset(environment, "chrome/pages")
     assert [tab["url"] for tab in provider.desktop.tabs or ()] == ["https://a.example/x#y"]
+
+
+async def test_a_machine_that_has_lost_its_network_plays_no_task_that_opens_pages_of_the_web(
+    environment: OSWorldEnvironment, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.environments.osworld.guest_network.COMES_UP_WITHIN_S", 0.0)
+    provider.prepare = lambda desktop: desktop.faults.add("no_network")
+    with pytest.raises(NetworkAway, match=r"none of a\.example, b\.example, www\..*; repair the network"):
+        await reset(environment, "chrome/pages")
+    assert provider.desktop.launched == []
+    await reset(environment, "os/rename")
+
+
+async def test_a_site_that_is_down_is_no_matter_of_the_machine_and_neither_is_a_network_that_comes_up_late(
+    environment: OSWorldEnvironment, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.environments.osworld.guest_network.ASK_EVERY_S", 0.01)
+
+    def comes_up_late(desktop: FakeDesktop) -> None:
+        class Connected(list[str]):
+            def append(self, host: str) -> None:
+                super().append(host)
+                if len(self) > 8:
+                    desktop.faults.discard("no_network")
+
+        desktop.connected, desktop.tabs = Connected(), []
+        desktop.faults.add("no_network")
+        desktop.sites_down = {"a.example", "b.example"}
+
+    provider.prepare = comes_up_late
+    await reset(environment, "chrome/pages")
+    assert [tab["url"] for tab in provider.desktop.tabs or ()] == ["https://a.example/x#y"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "urls"),
+    [((), ["https://a.example"]), (("b.example",), ["http://127.0.0.1:8000/x", "file:///x", "localhost/y"])],
+)
+async def test_the_network_is_not_asked_for_if_switched_off_or_for_pages_of_the_machine_itself(
+    make: Callable[..., OSWorldEnvironment],
+    provider: FakeProvider,
+    tmp_path: Path,
+    hosts: tuple[str, ...],
+    urls: list[str],
+) -> None:
+    opens = {"config": [{"type": "chrome_open_tabs", "parameters": {"urls_to_open": urls}}]}
+    (tmp_path / "examples" / "chrome" / "pages.json").write_text(json.dumps(PAGES | opens))
+
+    def prepare(desktop: FakeDesktop) -> None:
+        desktop.faults.add("no_network")
+        desktop.tabs = []
+
+    provider.prepare = prepare
+    environment = make(network_hosts=hosts)
+    await reset(environment, "chrome/pages")
+    assert provider.desktop.connected == []
+    await environment.close()
 
 
 async def test_a_browser_that_never_serves_is_not_ready(
