@@ -194,6 +194,7 @@ class Hosts(Actor):
                     restarts=int(self.board.get(slot, "restarts")),
                     reason=str(self.board.get(slot, "last_reason")),
                     for_s=RETRY_LOOK_S,
+                    has_equal=self._core.has_equal_elsewhere(name, carried.host),
                 )
 
     def _decide_soon(self) -> None:
@@ -270,7 +271,8 @@ class Hosts(Actor):
             return
         self.log.warning("placement_refused", name=name, host=start.host, reason=answer.reason)
         if self._budget is not None and answer.has_failed and self._is_still_meant(start):
-            self._budget.failed(name, start.host, answer.reason)
+            has_equal = self._core.has_equal_elsewhere(name, start.host)
+            self._budget.failed(name, start.host, answer.reason, has_equal=has_equal)
         self._core.refused(name, start.number, answer.last_number, self._now_s(), answer.reason)
         self._decide_soon()
 

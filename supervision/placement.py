@@ -341,6 +341,11 @@ class PlacementCore:
         if carried is not None:
             self._call_off(name, carried)
 
+    def has_equal_elsewhere(self, name: str, host: str) -> bool:
+        """Whether an actor that needs the same as this one is up on another host than `host`."""
+        alike = {other for other, spec in self.specs.items() if spec.needs == self.specs[name].needs}
+        return any(one.is_up and one.host != host for other, one in self.carried.items() if other in alike)
+
     # ---- hosts ----
 
     def host_up(self, host: str, epoch: int, capabilities: Mapping[str, int], now_s: float) -> None:

@@ -247,6 +247,21 @@ def test_a_lost_hosts_actors_are_started_on_another_that_suffices_under_a_higher
     assert core.unplaced == {}
 
 
+def test_an_equal_of_an_actor_is_one_that_needs_the_same_and_is_up_on_another_host() -> None:
+    core = with_hosts("h", "i")
+    for name, needs in (("a", {}), ("b", {}), ("c", {"vm_host": 0})):
+        core.wanted(spec(name, **needs))
+    starts = [order for order in core.decide(0.0) if isinstance(order, Start)]
+    host_of = {order.spec.name: order.host for order in starts}
+    assert host_of["a"] != host_of["b"]
+
+    assert not core.has_equal_elsewhere("a", host_of["a"]), "it is not up yet"
+    core.started("b", next(order.number for order in starts if order.spec.name == "b"))
+    assert core.has_equal_elsewhere("a", host_of["a"])
+    assert not core.has_equal_elsewhere("a", host_of["b"])
+    assert not core.has_equal_elsewhere("c", "h")
+
+
 def test_a_host_that_comes_back_bears_a_new_epoch_and_carries_nothing_of_the_old() -> None:
     core = PlacementCore()
     core.host_up("b", 4, PLAIN, 0.0)

@@ -40,3 +40,19 @@ def test_restarts_between_two_looks_all_count(budget: PlacementBudget) -> None:
     up(budget, 0)
     with pytest.raises(PlacedActorsFail):
         up(budget, 3)
+
+
+def test_one_broken_host_ends_nothing_while_an_equal_actor_is_up_on_another_host(
+    budget: PlacementBudget,
+) -> None:
+    for _ in range(20):
+        budget.failed("one", "b", "no GPU", has_equal=True)
+    with pytest.raises(PlacedActorsFail, match="'two' on 'c'"):
+        budget.failed("two", "c", "no GPU", has_equal=True)
+
+
+def test_one_broken_host_is_too_much_if_no_equal_actor_is_up(budget: PlacementBudget) -> None:
+    for _ in range(3):
+        budget.failed("one", "b", "no GPU", has_equal=True)
+    with pytest.raises(PlacedActorsFail):
+        budget.failed("one", "b", "no GPU")
