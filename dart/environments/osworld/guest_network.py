@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from dart.environments.deadlines import LeftS, counting_down
-from dart.environments.faults import MachineNotReady
+from dart.environments.faults import CallFailed, MachineNotReady
 from dart.environments.osworld.addresses_of_pages import with_scheme
 from dart.environments.osworld.guest import Guest
 from dart.environments.osworld.setup_steps import Setting, needs_parameters
@@ -103,6 +103,11 @@ def of_the_web(names: Sequence[str]) -> list[Host]:
 
 
 async def reaches_any(guest: Guest, hosts: Sequence[Host], deadline_s: float) -> bool:
-    """Return whether a program in the guest can connect to any of these hosts."""
+    """Return whether a program in the guest can connect to any of these hosts. Raises CallFailed when the
+    program fails."""
     code = CONNECTS.format(hosts=list(hosts), connect_s=CONNECT_S, within_s=CONNECT_S + RESOLVE_S)
-    return (await guest.python(code, deadline_s=deadline_s)).last_line == "True"
+    ended = await guest.python(code, deadline_s=deadline_s)
+    if ended.last_line not in ("True", "False"):
+        said = (ended.error or ended.output).strip()[-200:]
+        raise CallFailed(guest.name, "looking for its network", said)
+    return ended.last_line == "True"
