@@ -28,9 +28,8 @@ EVALUATOR = {"func": "exact_match", "result": {"type": "screen"}, "expected": {"
 TASK = {"instruction": "Do it.", "evaluator": EVALUATOR}
 SETTINGS = (
     *("environments.kind=osworld", "environments.count=1", 'tasks.train=["osworld/os/one"]'),
-    *("environments.osworld.provider=pool", "environments.reset_deadline_s=3600"),
-    *('rollout.engine="simulated"', 'training.learner="simulated"', "web.enabled=false"),
-    *("evaluation.before=false", "evaluation.after=false", "run.minutes=20"),
+    *("environments.osworld.provider=pool", 'rollout.engine="simulated"', 'training.learner="simulated"'),
+    *("web.enabled=false", "evaluation.before=false", "evaluation.after=false", "run.minutes=20"),
 )
 
 
@@ -51,13 +50,12 @@ def run(tmp_path: Path, pool: FakePool) -> Iterator["subprocess.Popen[str]"]:
     with served(pool) as address:
         places = {"tasks": tmp_path / "tasks", "evaluators": evaluators, "pool.server": address}
         chosen = (*SETTINGS, *(f"environments.osworld.{key}={value}" for key, value in places.items()))
-        process = command(tmp_path, "train", *(word for one in chosen for word in ("--set", one)))
-        try:
-            await_machine(process, pool)
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
+        with command(tmp_path, "train", *(word for one in chosen for word in ("--set", one))) as process:
+            try:
+                await_machine(process, pool)
+                yield process
+            finally:
+                process.kill()
 
 
 def command(folder: Path, *words: str) -> "subprocess.Popen[str]":
