@@ -102,7 +102,7 @@ class BackgroundWork:
             self._worker.deliver()
 
     def close(self) -> None:
-        """End the asyncio loop. Threads that still work are left alone."""
+        """Cancel what runs on the asyncio loop and end the loop. Threads that still work are left alone."""
         if self._worker is not None:
             self._worker.close()
 
@@ -208,8 +208,11 @@ class BackgroundWorker:
             self._results.popleft()()
 
     def close(self) -> None:
-        """End the loop. Threads that still work are left alone; the descriptor they write to stays open."""
+        """Cancel the coroutines and end the loop.
+
+        Threads that still work are left alone; the descriptor they write to stays open."""
         if self._loop is not None and self._loop_thread is not None:
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop_thread.join()
             self._loop.close()
@@ -233,6 +236,14 @@ class BackgroundWorker:
             self._loop_thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="asyncio")
             self._loop_thread.start()
         return self._loop
+
+
+async def _cancel_others() -> None:
+    """Cancel all other tasks of this loop, and wait until they have ended."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def _outcome_of(work: Callable[[], T]) -> Callable[[Future[T]], None]:

@@ -715,6 +715,23 @@ def test_a_cancelled_coroutine_that_nobody_awaits_was_meant_to_end(bench: InMemo
     assert bench.is_alive("counter")
 
 
+def test_an_actor_that_lets_go_cancels_its_coroutines_and_waits_for_their_ends(tmp_path: Path) -> None:
+    began, ends = threading.Event(), []
+
+    async def waits() -> None:
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ends.append("ended")
+
+    with InMemorySystem(tmp_path) as bench:
+        bench.start(Counter, "counter").in_loop(waits())
+        assert began.wait(10.0)
+    assert ends == ["ended"]
+
+
 def test_an_ask_that_fails_and_that_nobody_looks_at_harms_nobody(bench: InMemorySystem) -> None:
     counter = bench.start(Counter, "counter")
     counter.ask("ghost", Add(number=1))
