@@ -20,6 +20,9 @@ T = TypeVar("T")
 
 ROOM_RETRY_S = 1.0
 
+MAY_BE_NO_ROOM = (OSError, DiskError, RuntimeError)
+"""Classes of errors that may mean a full disk; RuntimeError is that of libraries that lose the number."""
+
 STORAGE_DEADLINE_S = 60.0
 """Deadline of one try with object storage. `dart.store.object_storage` normally gives up sooner."""
 
@@ -38,28 +41,53 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
     Returns the result of `work`, and raises its other errors. `work` must leave nothing half-written when it
     fails. There is no time limit, because only a person can free space. During the wait the log names `what`,
     which is read or written, and the board shows the actor as not ready and when it last waited. The end of
-    the wait is an event of the record.
+    the wait, also by another error, is an event of the record.
     """
-    began_s: float | None = None
-    reason = ""
+    wait = _Wait(actor, what)
     while True:
         try:
             result = work()
             done: T = await result if inspect.isawaitable(result) else result
-        except (OSError, DiskError, RuntimeError) as error:  # RuntimeError: libraries that lose the number
-            if not is_no_room(error):
+        except Exception as error:  # an error of any other class ends the wait, too
+            if not (isinstance(error, MAY_BE_NO_ROOM) and is_no_room(error)):
+                wait.end()
                 raise
-            if began_s is None:
-                began_s, reason = actor.clock.monotonic_s(), str(error)
-                actor.log.error("waits_for_room", what=what, reason=reason)
-                actor.set_ready(False)
-            actor.set_gauges({Gauge.WAITED_UNIX_S: int(actor.clock.unix_s())})
+            wait.note(str(error))
             await actor.sleep(ROOM_RETRY_S)
-            continue
-        if began_s is not None:
-            actor.set_ready(True)
-            _say_it_goes_on(actor, f"{what}: {reason}", actor.clock.monotonic_s() - began_s)
-        return done
+        else:
+            wait.end()
+            return done
+
+
+class _Wait:
+    """The wait of an actor, as its log, the board and the record show it."""
+
+    def __init__(self, actor: Actor, what: str) -> None:
+        self._actor = actor
+        self._what = what
+        self._began_s: float | None = None
+        self._reason = ""
+
+    def note(self, reason: str) -> None:
+        """Show that the actor waits. The first reason is the one that is shown."""
+        if self._began_s is None:
+            self._began_s, self._reason = self._actor.clock.monotonic_s(), reason
+            self._actor.log.error("waits_for_room", what=self._what, reason=reason)
+            self._actor.set_ready(False)
+        self._actor.set_gauges({Gauge.WAITED_UNIX_S: int(self._actor.clock.unix_s())})
+
+    def end(self) -> None:
+        """Show that the actor goes on, if it has waited."""
+        if self._began_s is None:
+            return
+        self._actor.set_ready(True)
+        paused_s = self._actor.clock.monotonic_s() - self._began_s
+        data: Data = {
+            "began_unix_s": self._actor.clock.unix_s() - paused_s,
+            "paused_s": paused_s,
+            "reason": f"{self._what}: {self._reason}",
+        }
+        emit(self._actor, PAUSED, self._actor.identity.name, data)
 
 
 async def put_blob(actor: Actor, blobs: BlobStore, what: str, content: bytes) -> str:
@@ -93,12 +121,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__
-
-
-def _say_it_goes_on(actor: Actor, reason: str, paused_s: float) -> None:
-    data: Data = {
-        "began_unix_s": actor.clock.unix_s() - paused_s,
-        "paused_s": paused_s,
-        "reason": reason,
-    }
-    emit(actor, PAUSED, actor.identity.name, data)

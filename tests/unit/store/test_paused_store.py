@@ -3,6 +3,7 @@
 A server that is away is in tests/cluster/test_record_on_postgresql.py.
 """
 
+import errno
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -219,6 +220,21 @@ def test_work_that_finds_no_room_is_done_when_there_is(
         (event,) = reader.events()
     assert (event.kind, event.subject) == ("paused", "env-000")
     assert event.data["paused_s"] == pytest.approx(2 * ROOM_RETRY_S)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EACCES, "denied"), ValueError("damaged")], ids=str)
+def test_another_error_after_the_wait_ends_it_and_leaves_the_actor_ready(
+    bench: InMemorySystem, new_record: RecordAddress, client: Client, error: Exception
+) -> None:
+    client.run(client.work([NO_ROOM, error]))
+    bench.settle()
+    assert not bench.row("env-000").ready
+    bench.advance(ROOM_RETRY_S)
+    assert client.failed == [error]
+    assert bench.row("env-000").ready
+    with StoreReader(new_record) as reader:
+        (event,) = reader.events()
+    assert (event.kind, event.data["paused_s"]) == ("paused", pytest.approx(ROOM_RETRY_S))
 
 
 @pytest.mark.parametrize(
