@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -112,16 +113,25 @@ def _ids(found: Mapping[Path, Ledger]) -> list[str]:
 
 
 def _named(found: Mapping[Path, Ledger], server: str) -> Iterator[str]:
-    """Yield a line for the machines that files name, and one for each start without an answer."""
+    """Yield a line for the machines that files name, and one for the unanswered starts of each file."""
     if ids := _ids(found):
         yield f"machines {', '.join(ids)} of {server}"
     for path, ledger in found.items():
-        yield from (_start_text(path, asked, server) for asked in ledger.unanswered)
+        if ledger.unanswered:
+            yield _starts_text(path, ledger.unanswered, server)
 
 
-def _start_text(path: Path, asked_unix_s: float, server: str) -> str:
-    asked = datetime.fromtimestamp(asked_unix_s, UTC).isoformat(timespec="seconds")
-    return f"a machine that {path.stem} asked {server} for at {asked}, without an answer"
+def _starts_text(path: Path, asked_unix_s: Sequence[float], server: str) -> str:
+    first, last = (
+        datetime.fromtimestamp(one, UTC).isoformat(timespec="seconds")
+        for one in (min(asked_unix_s), max(asked_unix_s))
+    )
+    if len(asked_unix_s) == 1:
+        return f"a machine that {path.stem} asked {server} for at {first}, without an answer"
+    return (
+        f"{len(asked_unix_s)} machines that {path.stem} asked {server} for between {first} and {last}, "
+        "without an answer"
+    )
 
 
 async def _stop_all(
@@ -190,14 +200,14 @@ class _Outcome:
         )
 
     def lines(self, found: Mapping[Path, Ledger]) -> Iterator[str]:
-        """Yield a line for each reason why machines may still run, and one for each such start."""
+        """Yield a line for each reason why machines may still run, or why those of a file's starts may."""
         for reason in dict.fromkeys(filter(None, self.reasons.values())):
             ids = [emulator for emulator, why in self.reasons.items() if why == reason]
             yield f"machines {', '.join(ids)} of {self.server}: {reason}"
         for path, ledger in found.items():
-            for asked in ledger.unanswered:
-                if why := self._why_open(asked):
-                    yield f"{_start_text(path, asked, self.server)}: {why}"
+            for why, starts in groupby(sorted(ledger.unanswered), self._why_open):
+                if why:
+                    yield f"{_starts_text(path, list(starts), self.server)}: {why}"
 
     def _why_open(self, asked_unix_s: float) -> str:
         """Say why a start without an answer may have left a machine that runs; "" if it has not."""
@@ -205,11 +215,10 @@ class _Outcome:
             return "the server does not list its machines"
         running = [one for one in self.strays if self.reasons.get(one.emulator_id) != ""]
         if ids := [one.emulator_id for one in running if _may_come_from(asked_unix_s, one, self.now_unix_s)]:
-            return (
-                f"it may be {' or '.join(ids)}; stop that by POST /stop_emulator if no other program uses it"
-            )
+            named = ", ".join(ids)
+            return f"the age of {named} fits; by POST /stop_emulator, stop what no other program uses"
         if self.now_unix_s - asked_unix_s < LONGEST_BOOT_S:
-            return "the server may still be starting it"
+            return "a boot may still be under way"
         return ""
 
 

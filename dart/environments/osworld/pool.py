@@ -45,6 +45,9 @@ from dart.environments.osworld.providers import MachineLease, Provider
 START_RETRY_S = 5.0
 """Time between two requests for a machine while the quota is full or the server is away."""
 
+MOST_UNANSWERED = 100
+"""How many starts without an answer the file of an environment names: the newest ones."""
+
 LEAKED_AFTER_MINUTES = 2
 """Age in minutes from which a machine that no running process holds counts as leaked, and is stopped.
 
@@ -210,7 +213,9 @@ class PoolProvider(Provider):
         before, pid = read_ledger(self._own), os.getpid()
         ledger = Ledger(
             emulator_ids=[*(one for one in before.emulator_ids if one not in gone), *started],
-            unanswered=[*(one for one in before.unanswered if one not in answered), *asked],
+            unanswered=[*(one for one in before.unanswered if one not in answered), *asked][
+                -MOST_UNANSWERED:
+            ],
             pid=pid,
             start_ticks=start_ticks(pid),
         )
@@ -221,7 +226,7 @@ class PoolProvider(Provider):
 def _started_by(response: httpx2.Response) -> list[str] | None:
     """Return the id of the machine that a request has started; no id if it has started none, and None if the
     response does not say."""
-    if response.status_code in (BAD_GATEWAY, GATEWAY_TIMEOUT):
+    if response.status_code == GATEWAY_TIMEOUT:
         return None
     if response.status_code != OK:
         return []

@@ -128,7 +128,7 @@ async def test_with_a_shared_token_machines_that_may_come_from_such_a_start_are_
     given = await given_back(tmp_path, pool)
     assert given.left == (
         "a machine that env-007 asked http://pool.test for at 1970-01-12T13:26:40+00:00, without an answer: "
-        "it may be may be or may be, too; stop that by POST /stop_emulator if no other program uses it",
+        "the age of may be, may be, too fits; by POST /stop_emulator, stop what no other program uses",
     )
     assert len(pool.running) == 4
     assert path.exists()
@@ -140,8 +140,23 @@ async def test_with_a_shared_token_machines_that_may_come_from_such_a_start_are_
 async def test_a_start_whose_machine_may_still_be_booting_is_named(tmp_path: Path) -> None:
     path = remember(tmp_path, unanswered=[NOW_UNIX_S - 60.0])
     (left,) = (await given_back(tmp_path, FakePool(), own_token=True)).left
-    assert left.endswith("without an answer: the server may still be starting it")
+    assert left.endswith("without an answer: a boot may still be under way")
     assert path.exists()
+
+
+async def test_starts_of_one_environment_that_may_still_run_for_the_same_reason_are_one_line(
+    tmp_path: Path,
+) -> None:
+    pool = FakePool()
+    pool.running = {"old": 18}
+    ages_s = (30.0, 45.0, 60.0, 20 * MINUTE_S, 40 * MINUTE_S)
+    remember(tmp_path, unanswered=[NOW_UNIX_S - age_s for age_s in ages_s])
+    assert (await given_back(tmp_path, pool)).left == (
+        "a machine that env-000 asked http://pool.test for at 1970-01-12T13:26:40+00:00, without an answer: "
+        "the age of old fits; by POST /stop_emulator, stop what no other program uses",
+        "3 machines that env-000 asked http://pool.test for between 1970-01-12T13:45:40+00:00 and "
+        "1970-01-12T13:46:10+00:00, without an answer: a boot may still be under way",
+    )
 
 
 # ---- by the configuration of a run ----
@@ -155,10 +170,13 @@ def test_a_run_on_other_environments_leaves_nothing(tmp_path: Path) -> None:
 def test_what_a_run_has_left_is_named_without_asking_the_server(tmp_path: Path) -> None:
     remember(tmp_path, "env-000", emulator_ids=["a", "b"])
     remember(tmp_path, "env-001", emulator_ids=["c"], unanswered=[0.0])
+    remember(tmp_path, "env-002", unanswered=[60.0, 0.0, 30.0])
     config = of_osworld("provider=pool", "pool.server=http://127.0.0.1:1")
     assert left_behind(config, RunPaths(tmp_path)) == (
         "machines a, b, c of http://127.0.0.1:1",
         "a machine that env-001 asked http://127.0.0.1:1 for at 1970-01-01T00:00:00+00:00, without an answer",
+        "3 machines that env-002 asked http://127.0.0.1:1 for between 1970-01-01T00:00:00+00:00 and "
+        "1970-01-01T00:01:00+00:00, without an answer",
     )
 
 

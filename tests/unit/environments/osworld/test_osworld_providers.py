@@ -594,6 +594,19 @@ async def test_a_start_without_an_answer_stays_in_the_file_with_its_time(
     assert began_unix_s <= asked_unix_s <= time.time()
 
 
+async def test_of_the_starts_without_an_answer_the_file_keeps_the_newest(tmp_path: Path) -> None:
+    async def serve(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(504)
+
+    kept = [float(number) for number in range(pool_module.MOST_UNANSWERED)]
+    remember(tmp_path, unanswered=kept)
+    with pytest.raises(CallFailed, match="504"):
+        await pool_provider(FakePool(), tmp_path, serve=serve).acquire(deadline_s=30.0)
+    *before, newest = read_ledger(tmp_path / "machines" / "env-000.json").unanswered
+    assert before == kept[1:]
+    assert newest > kept[-1]
+
+
 async def test_a_stop_that_the_server_does_not_confirm_is_logged_with_its_machine(tmp_path: Path) -> None:
     pool = FakePool()
     pool.refused_stops = 1
@@ -626,6 +639,7 @@ async def test_a_server_of_machines_that_restarts_is_waited_for(tmp_path: Path, 
 
     lease = await pool_provider(pool, tmp_path, serve=serve).acquire(deadline_s=30.0)
     assert lease.address.server == 5001
+    assert read_ledger(tmp_path / "machines" / "env-000.json").unanswered == [], "it has started nothing"
 
 
 async def test_a_server_of_machines_that_stays_away_is_no_fault_of_the_task_or_the_environment(
