@@ -108,6 +108,8 @@ class Daemon(RunListener):
         self.log.warning("drain_began", signal=signal.Signals(number).name)
 
     def giving_back(self, found: Sequence[str], deadline_s: float) -> None:
+        if self._is_up:  # the run has ended, perhaps by itself: no request feeds the watchdog any more
+            notify(STOPPING=1)
         notify(STATUS="giving back machines", EXTEND_TIMEOUT_USEC=round(deadline_s * 1e6))
         self.log.info("giving_back", machines=list(found), deadline_s=deadline_s)
 

@@ -213,3 +213,11 @@ def test_machines_that_are_given_back_are_logged_and_the_service_manager_waits(a
 
     assert around.events == ["giving_back", "gave_back", "may_still_run"]
     assert around.words("EXTEND_TIMEOUT_USEC") == [60_000_000]
+    assert around.words("STOPPING") == [], "the run has not started yet"
+
+
+def test_the_watchdog_is_off_while_a_run_that_ended_by_itself_gives_back_machines(around: Around) -> None:
+    around.look(snapshot())
+    around.daemon.giving_back(["machines a of http://pool.test"], 60.0)
+
+    assert around.words("STOPPING") == [1]
