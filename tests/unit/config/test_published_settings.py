@@ -11,6 +11,7 @@ from dart.config.cluster import is_cluster_file, load_cluster
 from dart.config.config import Config, differences, load_config
 from dart.config.gpus import GpuAssignment, assign_gpus, shared_gpu_problems
 from dart.curation.stall_diagnosis import Component, RunFacts, diagnose
+from dart.environments.actor import CANCEL_SHARE
 from dart.preflight.idle_environments import idle_lines
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
@@ -56,8 +57,12 @@ def test_the_papers_job_fits_one_node_of_eight_gpus_and_its_second_file_two() ->
         *("run.record", "run.blobs", "rollout.count", "rollout.gpus"),
         *("training.ranks", "training.gpus", "training.minibatches"),
         *("environments.osworld.pool.own_token", "environments.osworld.pool.server"),
-        "supervision.environment_pool.shutdown_s",
     }
+
+
+def test_an_environment_of_the_papers_job_that_stops_has_time_for_a_machine_that_boots() -> None:
+    config, boot_s = load_config(CONFIGS / "osworld-uitars-7b.toml"), 300.0
+    assert config.supervision.environment_pool.shutdown_s * CANCEL_SHARE > boot_s
 
 
 @pytest.mark.parametrize("name", bundled_names())
