@@ -27,7 +27,7 @@ from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.faults import InfrastructureFault
 from dart.environments.leftovers import GIVE_BACK_S, GivenBack
 from dart.environments.osworld.machine_ledger import FOLDER, Ledger, ledgers_in, write_ledger
-from dart.environments.osworld.machine_server import Listed, MachineServer
+from dart.environments.osworld.machine_server import LONGEST_BOOT_S, Listed, MachineServer
 from dart.environments.osworld.providers import (
     REMOVE_DEADLINE_S,
     RUN_LABEL,
@@ -37,9 +37,6 @@ from dart.environments.osworld.providers import (
 )
 
 STOP_RETRY_S = 2.0
-
-LONGEST_BOOT_S = 600.0
-"""Longest time after which a server answers a start, or lists the machine that came from it."""
 
 MINUTE_S = 60.0
 """A server lists the ages of machines in minutes, so they are only known to a minute."""

@@ -16,6 +16,9 @@ from dart.environments.faults import MachineDied, ProviderAway
 CALL_DEADLINE_S = 20.0
 """Deadline of every request except a start."""
 
+LONGEST_BOOT_S = 600.0
+"""Longest time after which a server answers a start, or lists the machine that came from it."""
+
 OK, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY = 200, 401, 403, 404, 429
 BAD_GATEWAY, UNAVAILABLE, GATEWAY_TIMEOUT = 502, 503, 504
 

@@ -33,6 +33,7 @@ from dart.environments.osworld.machine_server import (
     CALL_DEADLINE_S,
     FORBIDDEN,
     GATEWAY_TIMEOUT,
+    LONGEST_BOOT_S,
     OK,
     TOO_MANY,
     UNAUTHORIZED,
@@ -139,8 +140,11 @@ class PoolProvider(Provider):
         return response
 
     async def _stop_when_started(self, start: "asyncio.Task[httpx2.Response]") -> None:
-        await asyncio.wait([start])
-        if not start.cancelled() and start.exception() is None:
+        """Wait for a start for at most `LONGEST_BOOT_S`, then give it up; the file keeps its time."""
+        await asyncio.wait([start], timeout=LONGEST_BOOT_S)
+        if not start.done():
+            start.cancel()
+        elif not start.cancelled() and start.exception() is None:
             await self._stop_these(_started_by(start.result()) or ())
 
     def _lease(self, response: httpx2.Response, deadline_s: float) -> MachineLease:

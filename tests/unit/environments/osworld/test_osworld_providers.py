@@ -594,6 +594,18 @@ async def test_a_start_without_an_answer_stays_in_the_file_with_its_time(
     assert began_unix_s <= asked_unix_s <= time.time()
 
 
+async def test_a_start_that_is_never_answered_is_given_up_and_costs_later_stops_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "LONGEST_BOOT_S", 0.0)
+    starts = StartsLater(FakePool())
+    provider = pool_provider(FakePool(), tmp_path, serve=starts.serve)
+    await cancelled(starts, provider)
+    async with asyncio.timeout(5.0):
+        await provider.release()
+    assert len(read_ledger(tmp_path / "machines" / "env-000.json").unanswered) == 1
+
+
 async def test_of_the_starts_without_an_answer_the_file_keeps_the_newest(tmp_path: Path) -> None:
     async def serve(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(504)
