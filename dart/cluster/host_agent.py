@@ -26,13 +26,14 @@ from actors.log import log_to
 from dart.cluster.frame_switch import Frames, FrameSwitch, HostUnreachable, log_dropped
 from dart.config.gpus import VISIBLE, gpus_here
 from dart.core.run_directory import mail_dir, make_private
+from dart.environments.leftovers import GIVE_BACK_S
 
 LAST_WORDS_BYTES = 4000
 """Number of bytes at the end of a follower's standard error that are reported with its end."""
 
-STOP_ROOM_S = 30.0
-"""How many seconds longer than its shards a follower may take to end its tree after SIGTERM; then it is
-killed."""
+STOP_ROOM_S = 30.0 + GIVE_BACK_S
+"""How many seconds longer than its shards a follower may take after SIGTERM, to end its tree and to give back
+what environments have left; then it is killed."""
 
 LAUNCHER_LEASE_TICKS = 6
 TICK_S = 1.0

@@ -29,7 +29,6 @@ from dart.environments.leftovers import GIVE_BACK_S, GivenBack
 from dart.environments.osworld.machine_ledger import FOLDER, Ledger, ledgers_in, write_ledger
 from dart.environments.osworld.machine_server import LONGEST_BOOT_S, Listed, MachineServer
 from dart.environments.osworld.providers import (
-    REMOVE_DEADLINE_S,
     RUN_LABEL,
     labelled_containers,
     remove_containers,
@@ -37,6 +36,9 @@ from dart.environments.osworld.providers import (
 )
 
 STOP_RETRY_S = 2.0
+
+LOOK_DEADLINE_S = 5.0
+"""Deadline of docker when containers are only named. If it passes, docker is asked again to remove them."""
 
 MINUTE_S = 60.0
 """A server lists the ages of machines in minutes, so they are only known to a minute."""
@@ -58,11 +60,13 @@ def give_back(config: Config, paths: RunPaths) -> GivenBack:
 
 async def _give_back(config: Config, paths: RunPaths) -> GivenBack:
     settings = config.environments.osworld
-    given = await give_back_machines(settings.pool, paths.root / FOLDER)
-    if settings.provider != "docker":
-        return given
-    removed = await _remove_containers(settings.docker, paths.root)
-    return GivenBack(count=given.count + removed.count, left=given.left + removed.left)
+    works = [give_back_machines(settings.pool, paths.root / FOLDER)]
+    if settings.provider == "docker":
+        works.append(_remove_containers(settings.docker, paths.root))
+    given = await asyncio.gather(*works)
+    return GivenBack(
+        count=sum(one.count for one in given), left=tuple(line for one in given for line in one.left)
+    )
 
 
 # ---- machines of a server ----
@@ -230,25 +234,26 @@ def _may_come_from(asked_unix_s: float, machine: Listed, now_unix_s: float) -> b
 
 async def _containers_left(settings: OSWorldDockerSettings, run_dir: Path) -> list[str]:
     try:
-        found = await _containers(settings, run_dir)
+        found = await _containers(settings, run_dir, LOOK_DEADLINE_S)
     except InfrastructureFault as fault:
         return [_unknown_containers(run_dir, fault)]
     return [f"containers {', '.join(found)} of docker"] if found else []
 
 
 async def _remove_containers(settings: OSWorldDockerSettings, run_dir: Path) -> GivenBack:
+    left_s = counting_down(GIVE_BACK_S)
     try:
-        found = await _containers(settings, run_dir)
+        found = await _containers(settings, run_dir, left_s())
         if found:
-            await remove_containers(found, settings.program, deadline_s=GIVE_BACK_S)
+            await remove_containers(found, settings.program, deadline_s=left_s())
     except InfrastructureFault as fault:
         return GivenBack(left=(_unknown_containers(run_dir, fault),))
     return GivenBack(count=len(found))
 
 
-async def _containers(settings: OSWorldDockerSettings, run_dir: Path) -> list[str]:
+async def _containers(settings: OSWorldDockerSettings, run_dir: Path, deadline_s: float) -> list[str]:
     return await labelled_containers(
-        _label(run_dir), settings.program, deadline_s=REMOVE_DEADLINE_S, run_command=run
+        _label(run_dir), settings.program, deadline_s=deadline_s, run_command=run
     )
 
 

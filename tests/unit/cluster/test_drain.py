@@ -17,6 +17,7 @@ from dart.cluster.shards import environment_shards, longest_shard_stop_s
 from dart.cluster.site import PARK_ROOM_S, ClusterSite, park_s
 from dart.config.cluster import ClusterConfig, ClusterFile, PlaceSettings
 from dart.config.config import Config, load_config
+from dart.environments.leftovers import GIVE_BACK_S
 from dart.run.site import OTHERS_STOP_S, SHORTEST_STOP_S
 from supervision.host_messages import HOSTS, PLACED, Displace
 from supervision.messages import TerminateChild
@@ -128,7 +129,7 @@ def test_every_wait_for_a_node_is_longer_than_what_it_waits_for() -> None:
     (machine,) = root_of(spec).args["children"]
     (placed,) = (child for child in machine["args"]["children"] if child["id"] == PLACED)
     agent_s = spec.longest_shutdown_s + STOP_ROOM_S
-    assert spec.longest_shutdown_s < placed["shutdown_s"] < machine["shutdown_s"] < agent_s
+    assert spec.longest_shutdown_s < placed["shutdown_s"] < machine["shutdown_s"] < agent_s - GIVE_BACK_S
     assert agent_s < followers_stop_s(run)
 
 

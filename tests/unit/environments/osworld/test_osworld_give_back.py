@@ -13,7 +13,8 @@ from actors.process import start_ticks
 from dart.config.config import load_config
 from dart.config.sections import OSWorldPoolSettings
 from dart.core.run_directory import RunPaths
-from dart.environments.leftovers import GivenBack, give_back, left_behind
+from dart.environments.faults import MachineHung
+from dart.environments.leftovers import GIVE_BACK_S, GivenBack, give_back, left_behind
 from dart.environments.osworld import give_back as give_back_module
 from dart.environments.osworld.give_back import give_back_machines
 from tests.fake_pool import TOKEN, FakePool, of_osworld, remember, served
@@ -212,6 +213,31 @@ def test_the_containers_of_a_run_are_found_by_their_label_and_removed(tmp_path: 
     assert give_back(config, RunPaths(tmp_path)) == GivenBack(count=2)
     assert running.read_text() == ""
     assert left_behind(config, RunPaths(tmp_path)) == ()
+
+
+def test_docker_has_one_deadline_to_give_back_containers_and_a_short_one_to_name_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlines_s: list[float] = []
+
+    async def hangs(*_: Any, deadline_s: float, **__: Any) -> None:
+        deadlines_s.append(deadline_s)
+        raise MachineHung("docker", "rm", deadline_s)
+
+    async def finds(*_: Any, deadline_s: float, **__: Any) -> list[str]:
+        deadlines_s.append(deadline_s)
+        return ["c1"]
+
+    monkeypatch.setattr(give_back_module, "GIVE_BACK_S", 0.1)
+    monkeypatch.setattr(give_back_module, "labelled_containers", finds)
+    monkeypatch.setattr(give_back_module, "remove_containers", hangs)
+    config = of_osworld("provider=docker")
+    left_behind(config, RunPaths(tmp_path))
+    (left,) = give_back(config, RunPaths(tmp_path)).left
+    naming_s, finding_s, removing_s = deadlines_s
+    assert naming_s == give_back_module.LOOK_DEADLINE_S < GIVE_BACK_S
+    assert removing_s <= finding_s <= 0.1
+    assert "docker did not respond during rm" in left
 
 
 def test_without_docker_it_is_said_that_containers_may_run_and_how_to_find_them(tmp_path: Path) -> None:
