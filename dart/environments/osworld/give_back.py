@@ -29,10 +29,10 @@ from dart.environments.leftovers import GIVE_BACK_S, GivenBack
 from dart.environments.osworld.machine_ledger import FOLDER, Ledger, ledgers_in, write_ledger
 from dart.environments.osworld.machine_server import LONGEST_BOOT_S, Listed, MachineServer
 from dart.environments.osworld.providers import (
-    RUN_LABEL,
     labelled_containers,
     remove_containers,
     run,
+    run_label,
 )
 
 STOP_RETRY_S = 2.0
@@ -253,13 +253,9 @@ async def _remove_containers(settings: OSWorldDockerSettings, run_dir: Path) -> 
 
 async def _containers(settings: OSWorldDockerSettings, run_dir: Path, deadline_s: float) -> list[str]:
     return await labelled_containers(
-        _label(run_dir), settings.program, deadline_s=deadline_s, run_command=run
+        run_label(run_dir), settings.program, deadline_s=deadline_s, run_command=run
     )
 
 
-def _label(run_dir: Path) -> str:
-    return f"{RUN_LABEL}={run_dir.resolve()}"
-
-
 def _unknown_containers(run_dir: Path, fault: InfrastructureFault) -> str:
-    return f"containers with the label {_label(run_dir)}: {fault}"
+    return f"containers with the label {run_label(run_dir)}: {fault}"

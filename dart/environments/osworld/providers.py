@@ -33,8 +33,8 @@ from dart.environments.faults import CallFailed, DesktopMissing, InfrastructureF
 QUOTED_CHARACTERS = 300
 """Number of characters of a failed command's stderr that a message quotes."""
 
-LABEL, RUN_LABEL = "dartrl.environment", "dartrl.run"
-"""Labels of containers: the run directory with the name of the environment, and the run directory."""
+LABEL = "dartrl.environment"
+"""Label of containers: the run directory with the name of the environment. `run_label` is the other label."""
 
 KVM = Path("/dev/kvm")
 REMOVE_DEADLINE_S = 30.0
@@ -135,8 +135,8 @@ class DockerProvider(Provider):
     def __init__(
         self, run_dir: Path, name: str, settings: OSWorldDockerSettings, *, has_kvm: bool | None = None
     ) -> None:
-        self._run = str(run_dir.absolute())
-        self._name = f"{self._run}:{name}"
+        self._run_label = run_label(run_dir)
+        self._name = f"{run_dir.resolve()}:{name}"
         self._settings = settings
         self._has_kvm = KVM.exists() if has_kvm is None else has_kvm
 
@@ -167,7 +167,7 @@ class DockerProvider(Provider):
         ]
         kvm = ["--device", str(KVM)] if self._has_kvm else ["--env", "KVM=N"]
         return [
-            *("run", "--detach", "--label", f"{LABEL}={self._name}", "--label", f"{RUN_LABEL}={self._run}"),
+            *("run", "--detach", "--label", f"{LABEL}={self._name}", "--label", self._run_label),
             *("--cap-add", "NET_ADMIN"),
             *("--volume", f"{settings.disk.absolute()}:/System.qcow2:ro"),
             *("--env", f"DISK_SIZE={settings.disk_size}", "--env", f"RAM_SIZE={settings.ram}"),
@@ -204,6 +204,11 @@ class DockerProvider(Provider):
 
     async def _docker(self, *arguments: str, deadline_s: float) -> str:
         return await run([self._settings.program, *arguments], arguments[0], deadline_s=deadline_s)
+
+
+def run_label(run_dir: Path) -> str:
+    """Return the label of all containers of a run; the same for each path that leads to its directory."""
+    return f"dartrl.run={run_dir.resolve()}"
 
 
 class RunCommand(Protocol):

@@ -36,10 +36,12 @@ from dart.environments.osworld.environment import OSWorldEnvironment
 from dart.environments.osworld.machine_ledger import read_ledger
 from dart.environments.osworld.pool import PoolProvider
 from dart.environments.osworld.providers import (
+    LABEL,
     REMOVE_DEADLINE_S,
     AddressList,
     DockerProvider,
     run,
+    run_label,
     run_until_done,
 )
 from tests.fake_pool import TOKEN, FakePool, remember
@@ -180,6 +182,16 @@ async def test_a_container_is_started_with_ports_docker_picks_and_its_label(
     ):
         assert part in said
     assert command[-1] == "happysixd/osworld-docker"
+
+
+def test_a_container_has_the_label_by_which_its_run_finds_it_also_through_a_symbolic_link(
+    tmp_path: Path,
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    arguments = DockerProvider(link, "env-000", OSWorldDockerSettings()).run_arguments()
+    assert run_label(tmp_path) in arguments
+    assert f"{LABEL}={tmp_path.resolve()}:env-000" in arguments
 
 
 def test_without_kvm_the_container_is_told_so(tmp_path: Path) -> None:
