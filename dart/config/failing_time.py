@@ -10,6 +10,10 @@ count.
 After fewer faults, the next reset repairs the environment."""
 
 
+RESET_FACTOR = 1.1
+"""How much longer than its deadline a reset may take: afterwards, a machine is given back."""
+
+
 def failing_s(reset_deadline_s: float) -> float:
     """Return how many seconds an environment runs before it fails, if none of its resets ends in time."""
-    return MAX_FAULTS_IN_ROW * RESET_ATTEMPTS * reset_deadline_s
+    return RESET_FACTOR * MAX_FAULTS_IN_ROW * RESET_ATTEMPTS * reset_deadline_s

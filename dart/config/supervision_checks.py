@@ -92,7 +92,7 @@ def _healthy_problems(config: "Config") -> "Iterator[Contradiction]":
             ("supervision.environment_pool.breaker.healthy_s", "environments.reset_deadline_s"),
             f"must be greater than {failing_s(reset_s):g}: an environment fails after {MAX_FAULTS_IN_ROW} "
             f"episodes with {RESET_ATTEMPTS} resets each, and a reset may take {reset_s:g} s "
-            "(environments.reset_deadline_s), so it would count as healthy before; "
+            "(environments.reset_deadline_s) and a tenth more, so it would count as healthy before; "
             f"got {breaker.healthy_s:g}",
         )
 
