@@ -3,7 +3,6 @@
 SupervisionError
 ├── InvalidChildSpec     a field of a child spec or of a supervisor's flags; names field and value
 ├── NameTaken            another supervisor's child has the name
-├── PlacedActorsFail     actors that the leader places on hosts have failed too often; says which was the last
 ├── TreeGaveUp           a tree that ended by itself before its work was done; says why
 └── TreeNotStarted       a tree whose children did not get ready; says which and why
 """
@@ -19,10 +18,6 @@ class InvalidChildSpec(SupervisionError):
 
 class NameTaken(SupervisionError):
     """Another supervisor's child has the name."""
-
-
-class PlacedActorsFail(SupervisionError):
-    """Actors that the leader places on hosts have failed more often than their budget allows."""
 
 
 class TreeGaveUp(SupervisionError):

@@ -1,7 +1,6 @@
 """The specs of the supervision tree that joins a host to the others: the leader's, and a follower's."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from supervision.child_spec import (
     Budget,
     ChildSpec,
     ChildType,
-    Failure,
     Strategy,
     SupervisorFlags,
 )
@@ -72,9 +70,10 @@ def leader_spec(
     lease_s       seconds of silence after which a host counts as lost, on the leader and on followers
     backoff       how long a host gets no work after it was lost
     breaker       how often a host may be lost before it is in quarantine
-    failures      how often placed actors may fail, all of them together, before this tree gives up and with
-                  it the supervisor above it: each start that fails and each restart on a host counts
-                  (`supervision.placement_budget`); None: as often as they like
+    failures      how often placed actors may fail, all of them together: each start that fails and each
+                  restart on a host counts (`supervision.placement_budget`). If they fail more often,
+                  `supervision.placement_failure.read` gives the program that started the tree the reason.
+                  None: as often as they like
 
     longest_shutdown_s   the longest `shutdown_s` of an actor that will be placed later, by `Place`; those in
                          `placed` are known
@@ -96,12 +95,11 @@ def leader_spec(
         "breaker": to_plain(breaker),
         "failures": None if failures is None else to_plain(failures),
     }
-    ends_tree = {} if failures is None else {Failure.CRASH: Budget(max_restarts=0, max_seconds=1.0)}
-    hosts = ChildSpec(id=HOSTS, actor="supervision.hosts:Hosts", args=decides, budgets=ends_tree)
+    hosts = ChildSpec(id=HOSTS, actor="supervision.hosts:Hosts", args=decides)
     longest_s = max([longest_shutdown_s, *(spec.child.shutdown_s for spec in placed)])
     carrying = _carrying(own, longest_s, follows=False)
     bridge = _bridge_spec("actors.leader_bridge:LeaderBridge", link)
-    return replace(_machine_spec(host, hosts, *carrying, bridge), budgets=ends_tree)
+    return _machine_spec(host, hosts, *carrying, bridge)
 
 
 def follower_spec(

@@ -117,7 +117,7 @@ class HostSupervisor(Actor):
         answer: Managed = await self.ask(PLACED, start_child(spec), deadline_s=deadline_s)
         if not answer.ok:
             self._announced_to_all.pop(spec.id, None)  # the bridge announces that its row is free
-            return Carries(ok=False, reason=answer.reason, has_failed=True)
+            return Carries(ok=False, reason=answer.reason, has_failed=self._has_failed(order, spec.id))
         return Carries(ok=True)
 
     @receives(StopPlaced)
@@ -201,6 +201,14 @@ class HostSupervisor(Actor):
             return ""
         is_taken = self.board.state(slot) in LIVING
         return f"{name!r} is an actor of this machine that was not placed" if is_taken else ""
+
+    def _has_failed(self, order: StartPlaced, name: str) -> bool:
+        """Whether an actor that did not get ready had a process, and was not ordered to stop."""
+        if order.epoch != self._epoch or self._is_called_off(order.number, name):
+            return False
+        slot = self.board.find(name)
+        first = order.number * INCARNATIONS_PER_PLACEMENT
+        return slot is not None and self.board.get(slot, "incarnation") > first
 
     def _is_called_off(self, number: int, name: str) -> bool:
         return self._taken[name] != number or self._called_off.get(name, 0) >= number

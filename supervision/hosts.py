@@ -22,7 +22,7 @@ from actors.codec import from_plain, to_plain
 from actors.errors import ActorError, AskError, AskTimeout, MailboxFull, MalformedMessage, MessageTooLarge
 from actors.link import machine_row
 from actors.monitors import Exit
-from supervision import reports
+from supervision import placement_failure, reports
 from supervision.child_spec import Backoff, Breaker, Budget
 from supervision.errors import InvalidChildSpec
 from supervision.host_answers import UNPLACED_PER_ANSWER, hosts_now
@@ -66,10 +66,13 @@ class Hosts(Actor):
     """The actor on the leader that decides which host runs which placed actor.
 
     Receives   LinkUp (bridge, the leader's `host`), LinkDown (bridge), Place, Displace, WhereIs, WhichHosts
-    Dies when  a spec in its args is not valid; placed actors have failed more often than `failures` allows
+    Dies when  a spec in its args is not valid
     On restart every host's session is opened anew, and every actor is placed again under a higher number
 
     args       placed, awaits, backoff, breaker and failures of `leader_spec`, as plain data
+
+    When placed actors have failed more often than `failures` allows, this actor says so in a file
+    (`supervision.placement_failure`) and goes on. Its own end would only make it begin to count anew.
 
     This actor owns the rows `machine-HOST` of the other hosts on the leader's board. Such a row shows whether
     its host is connected and gets work, or was lost, and why. The rows of the host's actors are below it.
@@ -163,6 +166,8 @@ class Hosts(Actor):
         if self._is_refused(call, sender, may=is_here(self.board, sender)):
             return Whereabouts(name=call.name, reason=not_from(sender, "actors of the same machine"))
         self._core.unwanted(call.name)
+        if self._budget is not None:
+            self._budget.forget(call.name)
         self._decide()
         return self._whereabouts(call.name)
 
@@ -187,15 +192,22 @@ class Hosts(Actor):
         for name, carried in self._core.carried.items():
             slot = self.board.find(name)
             if carried.is_up and slot is not None and last_placement(self.board, name) == carried.number:
-                self._budget.was_up(
+                too_many = self._budget.was_up(
                     name,
                     carried.host,
                     carried.number,
                     restarts=int(self.board.get(slot, "restarts")),
                     reason=str(self.board.get(slot, "last_reason")),
                     for_s=RETRY_LOOK_S,
-                    has_equal=self._core.has_equal_elsewhere(name, carried.host),
+                    has_equal=self._core.has_equal_elsewhere,
                 )
+                self._say_too_many(too_many)
+
+    def _say_too_many(self, why: str) -> None:
+        """Have the program that started the tree learn that placed actors failed too often, if they did."""
+        if why:
+            self.log.error("placed_actors_failed", reason=why)
+            placement_failure.write(self.identity.run_dir, why)
 
     def _decide_soon(self) -> None:
         """Have the next decision made after this turn, once for all the news that the turn brings."""
@@ -271,8 +283,8 @@ class Hosts(Actor):
             return
         self.log.warning("placement_refused", name=name, host=start.host, reason=answer.reason)
         if self._budget is not None and answer.has_failed and self._is_still_meant(start):
-            has_equal = self._core.has_equal_elsewhere(name, start.host)
-            self._budget.failed(name, start.host, answer.reason, has_equal=has_equal)
+            has_equal = self._core.has_equal_elsewhere
+            self._say_too_many(self._budget.failed(name, start.host, answer.reason, has_equal=has_equal))
         self._core.refused(name, start.number, answer.last_number, self._now_s(), answer.reason)
         self._decide_soon()
 

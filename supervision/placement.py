@@ -342,9 +342,12 @@ class PlacementCore:
             self._call_off(name, carried)
 
     def has_equal_elsewhere(self, name: str, host: str) -> bool:
-        """Whether an actor that needs the same as this one is up on another host than `host`."""
-        alike = {other for other, spec in self.specs.items() if spec.needs == self.specs[name].needs}
-        return any(one.is_up and one.host != host for other, one in self.carried.items() if other in alike)
+        """Whether an actor that needs the same capabilities, in any amount, is up on another host."""
+        needs = self.specs[name].needs.keys()
+        return any(
+            one.is_up and one.host != host and self.specs[other].needs.keys() == needs
+            for other, one in self.carried.items()
+        )
 
     # ---- hosts ----
 

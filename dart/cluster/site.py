@@ -17,7 +17,8 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -37,12 +38,15 @@ from dart.core import errors
 from dart.core.errors import TemporaryError
 from dart.core.run_directory import RunPaths, make_private
 from dart.inference.gpu_leases import publish_gpus
+from dart.run.app import refuse_early_end
 from dart.run.site import OTHERS_STOP_S, SHORTEST_STOP_S, longest_shutdown_s
 from dart.run.tree import engine_names, environment_names, exploration_owner, root_of, single_children
+from supervision import placement_failure
 from supervision.child_spec import Budget
 from supervision.host_messages import HOSTS, Displace
 from supervision.host_specs import leader_spec
 from supervision.messages import TerminateChild
+from supervision.placement import PlacedSpec
 
 JOIN_S = 600.0
 """Longest wait in seconds until all agents have started; each node starts two Python processes."""
@@ -74,7 +78,11 @@ class ClusterSite:
         self.rows = rows_of(found.run, len(joined.nodes))
 
     def prepare(self, paths: RunPaths) -> None:
-        """Publish which GPUs of the control node engines may use: those that the trainer does not use."""
+        """Publish which GPUs of the control node engines may use: those that the trainer does not use.
+
+        The failures of shards in an earlier start are forgotten.
+        """
+        placement_failure.forget(paths.root)
         publish_gpus(paths.root, self._joined.gpus[: self._gpus_for_engines()])
 
     def tree_of(self, config: Config, args: Mapping[str, Any]) -> RootSpec:
@@ -94,20 +102,29 @@ class ClusterSite:
             awaits=tuple(node.name for node in nodes),
             capabilities=plan.capabilities[control.name],
             services=SERVICES,
-            failures=Budget(**config.supervision.root.model_dump()),
+            failures=_failures(config, plan.shards),
         )
         owner = exploration_owner(dealt, run)
         return root_of(config, (store, curator, machine, weight_sync, trainer, *owner))
 
     def poll(self) -> None:
-        """Raise TemporaryError if the launcher has ended, because all agents have then ended, too."""
+        """Raise an error if the launcher or the shards have failed.
+
+        If the launcher has ended, all agents have ended, too: TemporaryError. If shards have failed too
+        often, the error is the same as for a tree that has given up for their reason.
+        """
+        paths = RunPaths(self._run.run.dir)
         code = self._launcher.poll()
         if code is not None:
             raise TemporaryError(
                 f"the process that is connected to Ray ended with exit code {code}, and with it all agents; "
                 "logs/cluster.stderr of the run directory says why. Nothing that was stored is lost: go on "
-                f"with `{RunPaths(self._run.run.dir).up_command}`"
+                f"with `{paths.up_command}`"
             )
+        reason = placement_failure.read(paths.root)
+        if reason:
+            remedy = "nothing that was stored is lost: repair the cause, and go on with"
+            refuse_early_end(reason, paths, f"{remedy} `{paths.up_command}`")
 
     def stop_deadline_s(self, config: Config) -> float:
         """Return the seconds for the trainer and the shards, and those for the others after them."""
@@ -145,6 +162,18 @@ class ClusterSite:
 
     def _gpus_for_engines(self) -> int:
         return len(self._joined.gpus) - self._trainer_gpus
+
+
+def _failures(config: Config, shards: Sequence[PlacedSpec]) -> Budget:
+    """Return how often shards may fail, all of them together.
+
+    What is one failure of a pool on one machine may be one of each of its shards here. So the limit of the
+    root is multiplied by the number of shards of the pool that has the most.
+    """
+    root = config.supervision.root
+    of_kind = Counter(shard.child.args["pool"] for shard in shards)
+    most = root.max_restarts * max(of_kind.values())
+    return Budget(max_restarts=most, max_seconds=root.max_seconds)
 
 
 def park_s(config: Config) -> float:

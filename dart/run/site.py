@@ -39,7 +39,7 @@ class RunSite(Protocol):
         """
 
     def poll(self) -> None:
-        """Check helper processes of the site, about every second. Raises TemporaryError if one has ended."""
+        """Check whether the site can go on, about every second. Raises an error, as `watch`, if it cannot."""
 
     def stop(self, system: ActorSystem) -> bool:
         """Begin to end the tree. Called about every second after the first signal, until it returns True."""

@@ -16,9 +16,8 @@ from actors.errors import Refused
 from actors.future import Future
 from actors.link import Carry, machine_row
 from actors.testing import InMemorySystem
-from supervision import reports
+from supervision import placement_failure, reports
 from supervision.child_spec import Backoff, Breaker, Budget, ChildSpec, Restart, SupervisorFlags
-from supervision.errors import PlacedActorsFail
 from supervision.host_answers import CARRIED_PER_HOST
 from supervision.host_messages import (
     Carries,
@@ -809,9 +808,28 @@ def test_restarts_of_other_hosts_count(tmp_path: Path) -> None:
         cluster.place(traveller(gpu=1))
         cluster.benches["b"].kill("job")
         cluster.run(3.0)
+        run_dir = cluster.benches["a"].actor("hosts").identity.run_dir
+        assert not placement_failure.read(run_dir)
         cluster.benches["b"].kill("job")
-        with pytest.raises(PlacedActorsFail, match="the last was 'job' on 'b': SIGKILL"):
-            cluster.run(3.0)
+        cluster.run(3.0)
+        assert "the last was 'job' on 'b': SIGKILL" in placement_failure.read(run_dir)
+
+
+def test_a_start_that_is_refused_without_a_process_is_no_failure(three: Cluster) -> None:
+    epoch = three.benches["b"].actor("host")._epoch
+    three.benches["b"].actor("placed")._core.flags = replace(FLAGS, max_children=1)
+    one, two = (
+        three.order("b", StartPlaced(epoch=epoch, number=5, child=to_plain(traveller(name).child)))
+        for name in ("one", "two")
+    )
+    assert one.ok
+    assert (two.ok, two.reason, two.has_failed) == (False, "max_children", False)
+
+
+def test_a_start_that_fails_in_its_process_is_a_failure(three: Cluster) -> None:
+    epoch = three.benches["b"].actor("host")._epoch
+    child = to_plain(traveller(actor="Stillborn").child)
+    assert three.order("b", StartPlaced(epoch=epoch, number=5, child=child)).has_failed
 
 
 def test_the_loss_of_a_host_is_no_failure_of_what_it_carried(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from actors.board import LIVING, ActorState
 from actors.bridge import Bridge
 from actors.testing import InMemorySystem
 from actors.wire import AgentWire
-from supervision import reports
+from supervision import placement_failure, reports
 from supervision.child_spec import Budget, ChildSpec, Strategy, SupervisorFlags
 from supervision.host_messages import Whereabouts, WhereIs, place_actor
 from supervision.host_specs import leader_spec
@@ -163,28 +163,63 @@ def test_a_first_start_without_an_agent_fails_at_once_and_names_the_socket(
 
 
 @pytest.mark.usefixtures("agent")
-def test_an_actor_that_starts_on_no_host_ends_the_tree_with_its_reason(
+def test_the_reason_of_an_actor_that_starts_on_no_host_is_published_and_outlives_hosts(
     bench: InMemorySystem, tmp_path: Path
 ) -> None:
     three = Budget(max_restarts=3, max_seconds=1.0)
     start_tree(bench, tmp_path / "wire", job=traveller("job", "Stillborn"), failures=three)
     bench.advance(2.0 * RETRY_S)
-    assert bench.is_alive("root"), "three failures are allowed"
+    assert not placement_failure.read(tmp_path), "three failures are allowed"
     bench.advance(2.0 * RETRY_S)
-    assert not bench.is_alive("root")
-    reason = bench.row("root").last_reason
+    bench.kill("hosts")
+    bench.advance(1.0)
+    assert bench.is_alive("root")
+    reason = placement_failure.read(tmp_path)
     assert "placed actors failed more than 3 times in 1 s; the last was 'job' on 'a': exit code 70" in reason
     assert "ZeroDivisionError: as ever" in reason
+    placement_failure.forget(tmp_path)
+    assert not placement_failure.read(tmp_path)
 
 
 @pytest.mark.usefixtures("agent")
-def test_an_actor_that_ends_again_and_again_on_its_host_ends_the_tree_with_its_reason(
+def test_the_reason_of_an_actor_that_ends_again_and_again_on_its_host_is_published(
     bench: InMemorySystem, tmp_path: Path
 ) -> None:
     three = Budget(max_restarts=3, max_seconds=600.0)
     start_tree(bench, tmp_path / "wire", job=traveller("job", "ShortLived", lives_s=60.0), failures=three)
     bench.advance(200.0)
-    assert bench.is_alive("root"), "three failures are allowed"
+    assert not placement_failure.read(tmp_path), "three failures are allowed"
     bench.advance(60.0)
-    assert not bench.is_alive("root")
-    assert "ZeroDivisionError: worn out" in bench.row("root").last_reason
+    assert bench.is_alive("root")
+    assert "ZeroDivisionError: worn out" in placement_failure.read(tmp_path)
+
+
+# ---- the tree of the leader fails ----
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize("failures", [None, Budget(max_restarts=6, max_seconds=7200.0)])
+def test_a_host_supervisor_that_fails_too_often_is_restarted_with_its_tree(
+    bench: InMemorySystem, tmp_path: Path, failures: Budget | None
+) -> None:
+    start_tree(bench, tmp_path / "wire", failures=failures)
+    for _ in range(200):
+        if bench.row("machine-a").incarnation > 1:
+            break
+        if bench.is_alive("host"):
+            bench.kill("host")
+        bench.advance(0.5)
+    bench.advance(5.0)
+    assert bench.row("machine-a").incarnation == 2
+    assert bench.is_alive("root")
+    assert where(bench, "job").is_up
+
+
+@pytest.mark.usefixtures("agent")
+def test_a_crash_of_hosts_does_not_end_the_tree(bench: InMemorySystem, tmp_path: Path) -> None:
+    start_tree(bench, tmp_path / "wire", failures=Budget(max_restarts=6, max_seconds=7200.0))
+    bench.kill("hosts")
+    bench.advance(5.0)
+    assert bench.is_alive("root")
+    assert bench.row("machine-a").incarnation == 1
+    assert where(bench, "job").is_up

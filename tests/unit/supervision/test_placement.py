@@ -247,9 +247,9 @@ def test_a_lost_hosts_actors_are_started_on_another_that_suffices_under_a_higher
     assert core.unplaced == {}
 
 
-def test_an_equal_of_an_actor_is_one_that_needs_the_same_and_is_up_on_another_host() -> None:
-    core = with_hosts("h", "i")
-    for name, needs in (("a", {}), ("b", {}), ("c", {"vm_host": 0})):
+def test_an_equal_of_an_actor_needs_any_amount_of_the_same_and_is_up_on_another_host() -> None:
+    core = with_hosts("h", "i", capabilities={"player": 9, "vm_host": 0})
+    for name, needs in (("a", {"player": 3}), ("b", {"player": 2}), ("c", {"vm_host": 0})):
         core.wanted(spec(name, **needs))
     starts = [order for order in core.decide(0.0) if isinstance(order, Start)]
     host_of = {order.spec.name: order.host for order in starts}
