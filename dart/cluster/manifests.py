@@ -20,12 +20,17 @@ CONFIG_FOLDER = "/etc/dartrl"
 RUN_DIR = "/var/tmp/dartrl/run"
 """Run directory in the head pod. It is lost with the pod; record and blobs are on servers."""
 
-RAY_VARIABLES = {"RAY_worker_niceness": "0", "RAY_memory_monitor_refresh_ms": "0"}
+RAY_VARIABLES = {
+    "RAY_worker_niceness": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_worker_oom_score_adjustment": "0",
+}
 """Environment variables with which Ray starts on each node.
 
 An actor system inherits the nice value of Ray's workers, and Ray's default of 15 would starve it. Ray's
 memory monitor kills Ray workers when a machine has little memory left. The only one on a node is the agent,
-with which all actors of the node end; without the monitor, the kernel ends the process that takes most.
+with which all actors of the node end. Without the monitor, the kernel ends one process: the one that takes
+most, as long as Ray does not name its workers as the first ones to end (`oom_score_adj`, 1000 by default).
 """
 
 

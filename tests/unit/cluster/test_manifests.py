@@ -9,6 +9,8 @@ import pytest
 from dart.cluster.manifests import RAY_VARIABLES, head_address, local_provider_yaml, ray_job
 from dart.config.cluster import ClusterConfig, EngineSettings
 
+DOCUMENTATION = Path(__file__).resolve().parents[3] / "docs" / "cluster.md"
+
 
 def engine(**values: object) -> EngineSettings:
     return EngineSettings.model_validate(values)
@@ -35,10 +37,17 @@ def test_ray_starts_with_token_authentication_unless_the_network_is_trusted() ->
 
 
 def test_ray_kills_no_agent_when_a_machine_has_little_memory_left() -> None:
-    assert RAY_VARIABLES["RAY_memory_monitor_refresh_ms"] == "0"
+    variables = ("RAY_memory_monitor_refresh_ms", "RAY_worker_oom_score_adjustment")
+    assert [RAY_VARIABLES[name] for name in variables] == ["0", "0"]
     found = json.loads(local_provider_yaml(engine(ssh=["a", "b"]), trusted_network=True))
     for key in ("head_start_ray_commands", "worker_start_ray_commands"):
-        assert "RAY_memory_monitor_refresh_ms=0 ray start" in found[key][-1]
+        assert all(f"{name}=0 " in found[key][-1].partition("ray start")[0] for name in variables)
+
+
+def test_the_documentation_starts_ray_by_hand_with_the_same_variables() -> None:
+    lines = DOCUMENTATION.read_text(encoding="utf-8").splitlines()
+    (export,) = (line for line in lines if line.startswith("export RAY_AUTH_MODE"))
+    assert export.split()[2:] == [f"{name}={value}" for name, value in RAY_VARIABLES.items()]
 
 
 def test_setup_commands_run_in_the_shell_that_starts_ray() -> None:
