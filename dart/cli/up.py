@@ -187,11 +187,10 @@ def _up_on_cluster(found: "ClusterFile", log_file: Path | None, *, resume: bool)
     from dart.cluster.site import on_cluster
 
     # The lock is held from here on, because joining may take long, and other commands must find this process.
-    with locked(paths.root, resume=paths.config.exists()):
-        keep_cluster_file(paths, configuration_file(found.path))
-        with on_cluster(found) as site:
-            say_left_out_of_cluster(found.run)
-            _run_daemon(found.run, None, log_file, site)
+    with locked(paths.root, resume=paths.config.exists()), on_cluster(found) as site:
+        keep_cluster_file(paths, configuration_file(found.path))  # not for a cluster that was not joined
+        say_left_out_of_cluster(found.run)
+        _run_daemon(found.run, None, log_file, site)
 
 
 def _begin_or_continue(settings: "Config", *, resume: bool) -> None:
