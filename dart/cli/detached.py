@@ -66,7 +66,10 @@ def start_detached(
             stderr=output,
             start_new_session=True,
         )
-    code = _await_up(paths.root, process.poll, UP_WAIT_S if wait_s is None else wait_s)
+    shown_by = f"`dartrl status --run-dir {paths.root}` shows its progress"
+    if not is_local:
+        shown_by += f", {paths.logs / 'cluster.jsonl'} how it joins its cluster once Ray has been started"
+    code = _await_up(paths.root, process.poll, UP_WAIT_S if wait_s is None else wait_s, shown_by)
     if code:
         end(
             "\n".join(["the run did not come up:", *filter(None, map(_new_text, began, began.values()))]),
@@ -87,10 +90,12 @@ def arguments_of_up(
     return [*([str(config)] if config else []), *sets, *place, *(["--resume"] if resume else [])]
 
 
-def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float) -> int | None:
+def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float, shown_by: str) -> int | None:
     """Wait until the root supervisor answers, or until the process of the run ends.
 
-    poll   returns the exit code of the process; None while it runs
+    poll       returns the exit code of the process; None while it runs
+    shown_by   what shows the progress of the start, for the error
+
     Returns None if the supervisor answers, else the exit code of the process. Raises TemporaryError if
     neither happens within `wait_s`.
     """
@@ -108,8 +113,8 @@ def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float) -> int 
         if time.monotonic() > give_up_s:
             raise TemporaryError(
                 f"the run in {root} is not up after {wait_s:g} s and is still starting; "
-                f"`dartrl status --run-dir {root}` shows its progress, `dartrl down --now --run-dir {root}` "
-                "ends it, and `dartrl up --detach --wait SECONDS` waits for longer at the next start"
+                f"{shown_by}, `dartrl down --now --run-dir {root}` ends it, and "
+                "`dartrl up --detach --wait SECONDS` waits for longer at the next start"
             )
         time.sleep(POLL_S)
     return code

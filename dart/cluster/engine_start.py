@@ -22,9 +22,14 @@ START_S = 1800.0
 
 SAID_CHARACTERS = 1000
 
+TIED = ("setpriv", "--pdeathsig", "KILL", "--")
+"""The kernel kills the program that these words start when the thread that started it ends."""
+
 
 def start_by_ssh(found: ClusterFile, paths: RunPaths) -> None:
     """Start Ray on the machines of `engine.ssh` with `ray up`. If its head runs already, it is not restarted.
+
+    `ray up` ends with this process, also if it is killed while it waits (`dartrl down --now`).
 
     raises   UnavailableError with the last output of `ray up`
     """
@@ -34,7 +39,12 @@ def start_by_ssh(found: ClusterFile, paths: RunPaths) -> None:
     command = [str(Path(sys.executable).with_name("ray")), "up", "--yes", *keep, str(file)]
     try:
         ran = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=START_S, check=False
+            (*TIED, *command),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(

@@ -286,13 +286,15 @@ def test_a_run_in_the_background_on_this_machine_fetches_its_policy_before_its_n
     monkeypatch.setattr(hub_fetch, "fetch", lambda policy, _: done.append(f"fetch {policy}"))
     monkeypatch.setattr(requirements, "require_installation", lambda _: done.append("check"))
     monkeypatch.setattr("subprocess.Popen", Mock())
-    monkeypatch.setattr(detached, "_await_up", lambda *_: None)
+    shown_by: list[str] = []
+    monkeypatch.setattr(detached, "_await_up", lambda *given: shown_by.append(given[-1]))
     monkeypatch.setattr(detached, "PAGE_WAIT_S", 0.0)
     config = load_config(None, [f"run.dir={str(tmp_path / 'run')!r}", *HUB_POLICY])
 
     detached.start_detached(config, None, [], None, is_local=is_local)
 
     assert done == (["fetch hf://owner/tiny@main", "check"] if is_local else [])
+    assert ("logs/cluster.jsonl how it joins its cluster" in shown_by[0]) is not is_local
 
 
 @pytest.mark.parametrize(
@@ -334,7 +336,8 @@ def test_a_run_in_the_background_that_starts_slowly_is_waited_for_as_long_as_ask
     monkeypatch.setattr(detached, "time", SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append))
 
     with pytest.raises(TemporaryError, match="is not up after 600 s and is still starting") as late:
-        detached._await_up(tmp_path, lambda: None, 600.0)
+        detached._await_up(tmp_path, lambda: None, 600.0, "a log shows its progress")
+    assert "still starting; a log shows its progress, " in str(late.value)
     assert f"`dartrl down --now --run-dir {tmp_path}` ends it" in str(late.value)
 
     assert sum(waits) == pytest.approx(600.0, abs=2 * detached.POLL_S)
