@@ -263,25 +263,37 @@ def _facts_of(node: ClusterNode, roles: Roles, folder: str) -> NodeFacts:
     try:
         facts: NodeFacts = ray.get(probe.facts.remote(node.name, roles, folder), timeout=NODE_DEADLINE_S)
         offset_s, error_s = min((_clock_offset(probe) for _ in range(CLOCK_ROUNDS)), key=lambda one: one[1])
-    except ray.exceptions.GetTimeoutError as error:
-        raise TemporaryError(
-            f"the node started no Ray worker within {NODE_DEADLINE_S:g} s; look at Ray's logs on the node "
-            "(/tmp/ray/session_latest/logs)"
-        ) from error
     except ray.exceptions.RayError as error:
-        has_begun = not getattr(error, "actor_init_failed", False)
-        if has_begun and not isinstance(error, ray.exceptions.RayTaskError):
-            raise TemporaryError(
-                f"the node was lost while it was probed ({last_line(error)}); look whether its machine and "
-                "Ray run"
-            ) from error
-        raise UnavailableError(
-            f"dartrl does not run on the node ({last_line(error)}); install the same version of dartrl as "
-            "here, for the Python with which Ray runs on the node"
-        ) from error
+        raise meaning_of(error) from error
     finally:
         ray.kill(probe)
     return replace(facts, clock_offset_s=offset_s, clock_error_s=error_s)
+
+
+def meaning_of(error: Exception) -> TemporaryError | UnavailableError:
+    """Return what an error of Ray says of the node whose probe met it."""
+    from ray import exceptions
+
+    if isinstance(error, exceptions.GetTimeoutError):
+        return TemporaryError(
+            f"the node started no Ray worker within {NODE_DEADLINE_S:g} s; look at Ray's logs on the node "
+            "(/tmp/ray/session_latest/logs)"
+        )
+    of_loss = (
+        exceptions.ActorUnschedulableError,
+        exceptions.NodeDiedError,
+        exceptions.ActorDiedError,
+        exceptions.ActorUnavailableError,
+    )
+    if isinstance(error, of_loss) and not getattr(error, "actor_init_failed", False):
+        return TemporaryError(
+            f"the node was lost while it was probed ({last_line(error)}); look whether its machine and Ray "
+            "run"
+        )
+    return UnavailableError(
+        f"dartrl does not run on the node ({last_line(error)}); install the same version of dartrl as here, "
+        "for the Python with which Ray runs on the node"
+    )
 
 
 def _clock_offset(probe: Any) -> tuple[float, float]:

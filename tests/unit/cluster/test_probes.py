@@ -12,9 +12,18 @@ from safetensors.numpy import save_file
 
 from dart.cluster.node_facts import NodeFacts, NodeProbe, Roles, missing_here, room_in, source_hash, versions
 from dart.cluster.plan import ClusterNode, ClusterPlan, NodePlan
-from dart.cluster.probes import NODE_LOG_BYTES, ProbeResult, gather, node_results, roles_of, servers_of
+from dart.cluster.probes import (
+    NODE_LOG_BYTES,
+    ProbeResult,
+    gather,
+    meaning_of,
+    node_results,
+    roles_of,
+    servers_of,
+)
 from dart.config.cluster import load_cluster
 from dart.config.config import Config
+from dart.core.errors import TemporaryError, UnavailableError
 from dart.preflight.requirements import TRACKERS
 
 CONTROL = NodeFacts(
@@ -251,3 +260,23 @@ def test_a_node_with_engines_needs_the_prompt_and_no_policy(tmp_path: Path) -> N
 
 def test_versions_name_what_dartrl_itself_requires() -> None:
     assert {"pydantic", "sqlalchemy"} <= {name for name, _ in versions()}
+
+
+def test_an_error_of_ray_says_whether_the_node_is_lost_or_dartrl_does_not_run_on_it() -> None:
+    ray = pytest.importorskip("ray", reason="the errors are Ray's: pip install 'dartrl[cluster]'")
+    errors = ray.exceptions
+    failed = errors.RayTaskError("facts", "Traceback\nModuleNotFoundError: dart", ValueError())
+    lost = (
+        errors.ActorUnschedulableError("the node is gone"),
+        errors.NodeDiedError("the node is gone"),
+        errors.ActorDiedError(),
+        errors.ActorUnavailableError("no answer", None),
+    )
+    not_running = (failed, errors.ActorDiedError(failed), errors.RuntimeEnvSetupError("no such package"))
+    for error in lost:
+        assert "the node was lost while it was probed" in str(meaning_of(error))
+        assert type(meaning_of(error)) is TemporaryError
+    for error in not_running:
+        assert "dartrl does not run on the node" in str(meaning_of(error))
+        assert type(meaning_of(error)) is UnavailableError
+    assert "started no Ray worker within" in str(meaning_of(errors.GetTimeoutError()))
