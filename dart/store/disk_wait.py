@@ -44,19 +44,19 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
     the wait, also by another error, is an event of the record.
     """
     wait = _Wait(actor, what)
-    while True:
-        try:
-            result = work()
-            done: T = await result if inspect.isawaitable(result) else result
-        except Exception as error:  # an error of any other class ends the wait, too
-            if not (isinstance(error, MAY_BE_NO_ROOM) and is_no_room(error)):
-                wait.end()
-                raise
-            wait.note(str(error))
+    try:
+        while True:
+            try:
+                result = work()
+                done: T = await result if inspect.isawaitable(result) else result
+                return done
+            except MAY_BE_NO_ROOM as error:
+                if not is_no_room(error):
+                    raise
+                wait.note(str(error))
             await actor.sleep(ROOM_RETRY_S)
-        else:
-            wait.end()
-            return done
+    finally:
+        wait.end()
 
 
 class _Wait:
