@@ -345,8 +345,8 @@ def still_held(root: Path, pid: int) -> str:
     """Say that the lock of a run is held, although its main process is not shown here, and what to do."""
     return (
         f"run directory {root} is held, but its process {pid} is not on this machine or in this container: "
-        "end the run where it was started; or, if the process has ended, find its remaining processes with "
-        f"'fuser {root / 'lock'}' and end them"
+        "end the run where it was started; or, if the process has ended, wait for a 'dartrl down' that gives "
+        f"back its machines, or find its remaining processes with 'fuser {root / 'lock'}' and end them"
     )
 
 

@@ -199,12 +199,12 @@ class ProviderAway(EnvironmentFault):
 
 
 class DiskRefused(EnvironmentFault):
-    """A disk of this computer refused to keep ``what`` of an episode."""
+    """A disk of this computer refused ``what``, a file of an episode."""
 
     kind = FaultKind.SYSTEM
 
     def __init__(self, what: str, error: OSError) -> None:
-        super().__init__(f"{what} cannot be written ({error}); look at the disk of this computer")
+        super().__init__(f"{what} cannot be read or written ({error}); look at the disk of this computer")
 
 
 class EvaluatorFailed(EnvironmentFault):

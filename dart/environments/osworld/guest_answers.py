@@ -144,8 +144,8 @@ class GuestAnswers:
         """Run the steps before the evaluation in order.
 
         A failure that the policy may have caused is noted in ``lacks``, and the next step runs. Raises
-        DiskRefused when an output cannot be written: the caller must not repeat the steps, because they would
-        meet what they have changed."""
+        DiskRefused when a file of a step cannot be read or written: the caller must not repeat the steps,
+        because they would meet what they have changed."""
         for step in steps:
             try:
                 await take_steps((step,), self._setting, self._time_of(step))
@@ -155,7 +155,7 @@ class GuestAnswers:
                     raise
                 self.lacks.append(f"{lack}, for a step {step.type!r}")
             except OSError as error:
-                raise DiskRefused(f"the output of a step {step.type!r}", error) from error
+                raise DiskRefused(f"a file of a step {step.type!r}", error) from error
 
     def _time_of(self, step: SetupStep) -> LeftS:
         """The time that a step before the evaluation may take: all that is left, but half of it for a step

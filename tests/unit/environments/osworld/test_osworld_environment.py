@@ -568,7 +568,8 @@ async def test_steps_before_the_evaluation_whose_output_cannot_be_kept_are_not_r
     await reset(environment, "os/report")
     monkeypatch.setattr(scoring_process, "has_sandbox", lambda: False)  # it would write a file, too
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(DiskRefused, match="No space left") as refused:
+    what = "a file of a step 'execute' cannot be read or written .*No space left"
+    with pytest.raises(DiskRefused, match=what) as refused:
         await environment.evaluate(deadline_s=DEADLINE_S)
     assert refused.value.kind is FaultKind.SYSTEM
 
