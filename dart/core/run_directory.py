@@ -15,6 +15,7 @@ lock is an flock, which every process of the run inherits. So it is free when th
     judgements/   scores of OSWorld's evaluators, and what they read
     machines/     machines of a server that environments hold, one file for each environment
     signals       the signals by which the run was asked to end
+    placed_actors_failed  why shards of a cluster failed too often
 """
 
 import contextlib

@@ -78,14 +78,9 @@ def test_a_run_on_a_cluster_fetches_its_policy_first_and_names_tasks_that_are_le
 def test_a_cluster_that_is_not_joined_does_not_become_the_one_of_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    @contextmanager
-    def on_cluster(_: object) -> Iterator[None]:
-        raise TemporaryError("no Ray cluster answers")
-        yield
-
     monkeypatch.setattr(connection, "require_ray", lambda: None)
     monkeypatch.setattr(hub_fetch, "fetch_if_allowed", lambda *_: None)
-    monkeypatch.setattr(site, "on_cluster", on_cluster)
+    monkeypatch.setattr(site, "on_cluster", Mock(side_effect=TemporaryError("no Ray cluster answers")))
     run = load_config(None, [f"run.dir={str(tmp_path)!r}"])
     with pytest.raises(TemporaryError, match="no Ray cluster answers"):
         up._up_on_cluster(ClusterFile(tmp_path / "c.toml", ClusterConfig(), run), None, resume=False)
