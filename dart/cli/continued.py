@@ -17,10 +17,12 @@ VALUE_CHARACTERS = 60
 """Largest number of characters of a value that such a message quotes."""
 
 
-def look_at_run(config: "Config", paths: "RunPaths") -> None:
+def look_at_run(config: "Config", paths: "RunPaths", *, is_dry: bool = False) -> None:
     """Say on standard error what a user should know before a run is continued.
 
     If the run is finished, give back the machines that it has left, and end the command with code 0.
+
+    is_dry   whether nothing may be changed, so that machines are left
     """
     from dart.run.daemon import notify
     from dart.run.finished import why_finished
@@ -29,8 +31,9 @@ def look_at_run(config: "Config", paths: "RunPaths") -> None:
 
     if why := why_finished(config, paths):
         say(why, err=True)
-        give_back_of_ended(paths, RunListener())
-        notify(READY=1)  # systemd takes a service for failed that ends before it is ready
+        if not is_dry:
+            give_back_of_ended(paths, RunListener())
+            notify(READY=1)  # systemd takes a service for failed that ends before it is ready
         raise typer.Exit
     _say_other_values(config, paths)
 

@@ -1,4 +1,4 @@
-"""`dartrl demo`: train a small policy on one task in about 90 seconds, and print its progress."""
+"""`dartrl demo`: train a small policy on one task in about a minute, and print its progress."""
 
 import os
 from functools import partial
@@ -29,7 +29,7 @@ def demo(
     overrides: Overrides = None,
     run_dir: NewRunDir = None,
 ) -> None:
-    """Watch a small policy learn one task in about 90 seconds, on two free processor cores and without a GPU.
+    """Watch a small policy learn one task in about a minute, on two free processor cores and without a GPU.
 
     Nothing is scripted. Four browsers play the MiniWoB++ task click-dialog. The policy samples every answer.
     It mostly fails at first, and GRPO updates it every few seconds. You see the success rate of the newest

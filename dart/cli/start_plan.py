@@ -32,7 +32,7 @@ def show_plan(settings: "Config", gpu_gib: float | None, *, resume: bool) -> Non
     paths = RunPaths(settings.run.dir)
     would = what_it_would_do(settings, paths, resume=resume)
     if paths.config.exists():
-        look_at_run(settings, paths)
+        look_at_run(settings, paths, is_dry=True)
     say(would)
     say("\n".join([*_tree_lines(settings), *idle_lines(settings)]))
     if lines := lines_of_this_machine(settings, gpu_gib):

@@ -151,8 +151,10 @@ def export(
             write_trajectory(recorded(with_blobs(run_dir)), rollout_id, html)
             say(f"{html}: {html.stat().st_size} bytes")
         elif rollout_id is None and html is None and jsonl is not None:
-            count = write_trajectories(recorded(with_blobs(run_dir)), given, _line, jsonl)
+            count, left_out = write_trajectories(recorded(with_blobs(run_dir)), given, _line, jsonl)
             say(f"{jsonl}: {count} episodes")
+            if left_out:
+                say(f"left out, because their steps are damaged: {', '.join(map(str, left_out))}", err=True)
         else:
             end(
                 "name either a rollout and the file of its page (ID --html FILE), or the file of many "

@@ -1,11 +1,14 @@
 """Starting the Ray cluster that a cluster file asks for: by SSH, or as a job for Kubernetes."""
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from actors.process import die_with_parent
 from dart.cluster.connection import listens
 from dart.cluster.manifests import head_address, local_provider_yaml, ray_job
 from dart.cluster.node_folder import run_id_of
@@ -22,9 +25,6 @@ START_S = 1800.0
 
 SAID_CHARACTERS = 1000
 
-TIED = ("setpriv", "--pdeathsig", "KILL", "--")
-"""The kernel kills the program that these words start when the thread that started it ends."""
-
 
 def start_by_ssh(found: ClusterFile, paths: RunPaths) -> None:
     """Start Ray on the machines of `engine.ssh` with `ray up`. If its head runs already, it is not restarted.
@@ -39,12 +39,13 @@ def start_by_ssh(found: ClusterFile, paths: RunPaths) -> None:
     command = [str(Path(sys.executable).with_name("ray")), "up", "--yes", *keep, str(file)]
     try:
         ran = subprocess.run(
-            (*TIED, *command),
+            command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=START_S,
             check=False,
+            preexec_fn=partial(die_with_parent, os.getpid()),
         )
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(

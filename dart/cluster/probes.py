@@ -285,14 +285,15 @@ def meaning_of(error: Exception) -> TemporaryError | UnavailableError:
         exceptions.ActorDiedError,
         exceptions.ActorUnavailableError,
     )
-    if isinstance(error, of_loss) and not getattr(error, "actor_init_failed", False):
-        return TemporaryError(
-            f"the node was lost while it was probed ({last_line(error)}); look whether its machine and Ray "
-            "run"
+    of_dartrl = (exceptions.RayTaskError, exceptions.RuntimeEnvSetupError)
+    if isinstance(error, of_dartrl) or getattr(error, "actor_init_failed", False):
+        return UnavailableError(
+            f"dartrl does not run on the node ({last_line(error)}); install the same version of dartrl as "
+            "here, for the Python with which Ray runs on the node"
         )
-    return UnavailableError(
-        f"dartrl does not run on the node ({last_line(error)}); install the same version of dartrl as here, "
-        "for the Python with which Ray runs on the node"
+    what = "the node was lost" if isinstance(error, of_loss) else "Ray failed"  # which may pass
+    return TemporaryError(
+        f"{what} while it was probed ({last_line(error)}); look whether its machine and Ray run"
     )
 
 

@@ -111,9 +111,9 @@ RULES: tuple[AlarmRule, ...] = (
         threshold=lambda alarms: alarms.equal_share,
         clear_at=0.95,
         raise_after=3,
-        remedy="Nothing can be learned from groups of equal rewards: check the evaluator on an episode of "
-        "the page; if it is right, train on tasks that are harder (all succeed) or easier (all fail), or "
-        "set curation.experience_pool.enabled = true",
+        remedy="Groups of equal rewards teach nothing (with GiGPO, how to succeed in fewer steps): check the "
+        "evaluator on an episode of the page; if it is right, train on tasks that are harder (all succeed) "
+        "or easier (all fail), or set curation.experience_pool.enabled = true",
     ),
     AlarmRule(
         alarm=LearningAlarm.ONE_ACTION,

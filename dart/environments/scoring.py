@@ -11,6 +11,9 @@ from dart.config.problems import shortened
 from dart.core.types import Outcome
 from dart.environments.faults import EvaluatorFailed
 
+ROUNDING = 1e-6
+"""By how much a score may leave [0, 1]: a sum of parts that should be 1 may be a little more."""
+
 
 def reward_of(outcome: Outcome, score: float, is_infeasible: bool) -> float:
     """Return the reward of an episode that ended with ``outcome``, in [0, 1].
@@ -44,10 +47,10 @@ def checked_score(task_id: str, kind: str, raw: Any) -> float:
         score = float(raw) if isinstance(raw, SupportsFloat) else math.nan
     except (TypeError, ValueError, OverflowError, RuntimeError):  # such as an array of several numbers
         score = math.nan
-    if not 0.0 <= score <= 1.0:
+    if not -ROUNDING <= score <= 1.0 + ROUNDING:
         raise EvaluatorFailed(
             task_id,
             f"expected evaluate of environments of kind {kind!r} to return a number in [0, 1], got "
             f"{shortened(repr(raw))}; correct it, or let it raise EvaluatorFailed where there is no score",
         )
-    return score
+    return min(1.0, max(0.0, score))

@@ -33,7 +33,8 @@ START_STEP_S = 120.0
 """Seconds that systemd is asked for, about every second, until the tree is up."""
 
 CONCLUDE_S = 900.0
-"""How much time the service manager is asked to allow for the check of the data and the report."""
+"""How much time the service manager is asked to allow for the check of the data and the report, or for the
+other nodes of a cluster to stop after an error."""
 
 RELOAD_WAIT_MS = 5000
 """Longest time, in milliseconds, that the main process waits until a reloaded configuration is applied."""
@@ -75,8 +76,12 @@ class Daemon(RunListener):
         return self
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
-        """If an error ends the run, log the end with the error as its reason."""
+        """If an error ends the run, log the end with the error as its reason.
+
+        No request feeds the watchdog any more, and the other nodes of a cluster take minutes to stop."""
         if error is not None:
+            if self._is_up:
+                notify(STOPPING=1, EXTEND_TIMEOUT_USEC=round(CONCLUDE_S * 1e6))
             self.log.error("daemon_ended", reason=str(error) or type(error).__name__)
 
     def found(self, found: RunHistory) -> None:

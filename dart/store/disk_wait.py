@@ -5,7 +5,7 @@ While the database itself refuses writes, the store actor waits (`dart.store.act
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar, overload
+from typing import Self, TypeVar, overload
 
 from actors.actor import Actor
 from dart.core.disk_errors import FULL_DISK
@@ -43,8 +43,7 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
     which is read or written, and the board shows the actor as not ready and when it last waited. The end of
     the wait, also by another error, is an event of the record.
     """
-    wait = _Wait(actor, what)
-    try:
+    with _Wait(actor, what) as wait:
         while True:
             try:
                 result = work()
@@ -55,8 +54,6 @@ async def await_room(actor: Actor, what: str, work: Callable[[], T | Awaitable[T
                     raise
                 wait.note(str(error))
             await actor.sleep(ROOM_RETRY_S)
-    finally:
-        wait.end()
 
 
 class _Wait:
@@ -76,9 +73,12 @@ class _Wait:
             self._actor.set_ready(False)
         self._actor.set_gauges({Gauge.WAITED_UNIX_S: int(self._actor.clock.unix_s())})
 
-    def end(self) -> None:
-        """Show that the actor goes on, if it has waited."""
-        if self._began_s is None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Show that the actor goes on, if it has waited. A coroutine that is closed goes on no more."""
+        if self._began_s is None or kind is GeneratorExit:
             return
         self._actor.set_ready(True)
         paused_s = self._actor.clock.monotonic_s() - self._began_s

@@ -195,25 +195,36 @@ def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
 
 def write_trajectories(
     paths: RunPaths, values: Mapping[str, str], as_line: Callable[[Fate, Trajectory], str], file: Path
-) -> int:
+) -> tuple[int, list[int]]:
     """Write the finished episodes that `wanted` selects into a file, a line for each, newest first.
 
     as_line   returns the line of an episode, without its end
-    returns   the number of episodes
+    returns   the number of episodes, and the rollouts that are left out because their steps are damaged
 
-    raises   UsageError for a filter that is not possible, BlobDamage if the steps of an episode are damaged,
-             DiskError if the file cannot be written
+    raises   UsageError for a filter that is not possible, DiskError if the file cannot be written
     """
+    left_out: list[int] = []
     with RunView(paths) as run:
-        episodes = finished_episodes(run, wanted(values, run.config))
-        return _write((f"{as_line(*episode)}\n" for episode in episodes), file, "--jsonl")
+        episodes = finished_episodes(run, wanted(values, run.config), left_out)
+        count = _write((f"{as_line(*episode)}\n" for episode in episodes), file, "--jsonl")
+    return count, left_out
 
 
-def finished_episodes(run: RunView, selected: TrajectoryFilter) -> Iterator[tuple[Fate, Trajectory]]:
-    """Yield the finished episodes that the filter selects, newest first. One at a time is in memory."""
+def finished_episodes(
+    run: RunView, selected: TrajectoryFilter, left_out: list[int]
+) -> Iterator[tuple[Fate, Trajectory]]:
+    """Yield the finished episodes that the filter selects, newest first. One at a time is in memory.
+
+    left_out   gets the rollouts whose steps are damaged
+    """
     while rows := run.store.trajectory_page(selected, PAGE):
         for row in rows:
-            fate, trajectory = run.store.fate(row.rollout_id), run.store.trajectory(row.rollout_id)
+            fate = run.store.fate(row.rollout_id)
+            try:
+                trajectory = run.store.trajectory(row.rollout_id)
+            except BlobDamage:
+                left_out.append(row.rollout_id)
+                continue
             assert fate is not None, "a rollout is never deleted"
             assert trajectory is not None, "nor is its trajectory"
             yield fate, trajectory

@@ -160,6 +160,8 @@ def test_a_finished_run_gives_back_the_machines_that_it_has_left(
     with served(pool) as address:
         kept = of_osworld("provider=pool", f"pool.server={address}")
         monkeypatch.setattr("dart.run.machines.kept_config", lambda _: kept)
+        looked = ended_by(paths, "up", "--dry-run", *FINISHED)
+        assert (looked.exit_code, pool.running) == (0, {"left": 1}), looked.output
         ended = ended_by(paths, "up", *FINISHED)
 
     assert ended.exit_code == 0, ended.output

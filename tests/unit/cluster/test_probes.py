@@ -276,6 +276,9 @@ def test_an_error_of_ray_says_whether_the_node_is_lost_or_dartrl_does_not_run_on
     for error in lost:
         assert "the node was lost while it was probed" in str(meaning_of(error))
         assert type(meaning_of(error)) is TemporaryError
+    for error in (errors.RaySystemError("x"), errors.WorkerCrashedError(), errors.OutOfMemoryError("x")):
+        assert "Ray failed while it was probed" in str(meaning_of(error)), "which may pass"
+        assert type(meaning_of(error)) is TemporaryError
     for error in not_running:
         assert "dartrl does not run on the node" in str(meaning_of(error))
         assert type(meaning_of(error)) is UnavailableError

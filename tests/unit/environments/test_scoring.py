@@ -42,6 +42,11 @@ def test_every_number_that_an_own_evaluate_may_return_becomes_a_float(raw: Any) 
     assert (type(score), score) == (float, 1.0)
 
 
+def test_a_sum_of_parts_that_misses_0_or_1_by_rounding_is_0_or_1() -> None:
+    assert checked_score("square/one", "square", sum([0.05] * 20)) == 1.0
+    assert checked_score("square/one", "square", -1e-12) == 0.0
+
+
 @pytest.mark.parametrize(
     "raw",
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dart.core.errors import SilentError
+from dart.core.errors import SilentError, TemporaryError
 from dart.core.records import RunPhase
 from dart.core.run_directory import RunPaths
 from dart.inspect.snapshot import RunSnapshot
@@ -219,5 +219,14 @@ def test_machines_that_are_given_back_are_logged_and_the_service_manager_waits(a
 def test_the_watchdog_is_off_while_a_run_that_ended_by_itself_gives_back_machines(around: Around) -> None:
     around.look(snapshot())
     around.daemon.giving_back(["machines a of http://pool.test"], 60.0)
+
+    assert around.words("STOPPING") == [1]
+
+
+def test_the_watchdog_is_off_while_a_run_that_failed_stops_the_other_nodes_of_its_cluster(
+    around: Around,
+) -> None:
+    around.look(snapshot())
+    around.daemon.__exit__(None, TemporaryError("shards failed"), None)
 
     assert around.words("STOPPING") == [1]

@@ -10,6 +10,9 @@ from typer.testing import CliRunner, Result
 
 from dart.cli.main import app
 from dart.core.run_directory import RunPaths
+from dart.core.types import Trajectory
+from dart.store.browse_queries import RunBrowser
+from dart.store.errors import BlobMissing
 from dart.web import trajectory_pages
 from dart.web.app import web_app
 from dart.web.auth import access_for
@@ -130,6 +133,26 @@ def test_lines_that_cannot_be_written_say_where_and_why(recorded: RunPaths, tmp_
         "all.jsonl cannot be written: No such file or directory; name another file with --jsonl"
         in ended.output
     )
+
+
+def test_an_episode_whose_steps_are_damaged_is_left_out_of_the_lines_and_named(
+    recorded: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = RunBrowser.trajectory
+
+    def damaged(store: RunBrowser, rollout_id: int) -> Trajectory | None:
+        if rollout_id == 4:
+            raise BlobMissing("abc", "it is missing")
+        return whole(store, rollout_id)
+
+    monkeypatch.setattr(RunBrowser, "trajectory", damaged)
+    file = tmp_path / "episodes.jsonl"
+    ended = trajectories(recorded, "export", "--jsonl", str(file))
+
+    assert ended.exit_code == 0, ended.output
+    assert "left out, because their steps are damaged: 4" in ended.output
+    ids = [json.loads(line)["trajectory"]["rollout_id"] for line in file.read_text().splitlines()]
+    assert ids == [7, 6, 5, 3, 2, 1]
 
 
 def test_the_program_of_the_guide_reads_what_was_exported(
