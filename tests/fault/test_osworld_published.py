@@ -143,6 +143,7 @@ async def test_the_command_checks_a_real_desktop(tmp_path: Path, settings: OSWor
             *("--addresses", str(lease.address), "--set", f"environments.osworld.tasks={settings.tasks}"),
             *("--set", f"environments.osworld.evaluators={settings.evaluators}"),
             *("--set", "environments.osworld.width=1024", "--set", "environments.osworld.height=768"),
+            *("--set", "environments.osworld.network_hosts=[]"),  # a local desktop has no network
             stdout=asyncio.subprocess.PIPE,
             cwd=REPOSITORY,
         )
