@@ -258,10 +258,8 @@ class OSWorldSettings(Section):
     network_hosts: Annotated[tuple[HostName, ...], Field(strict=False)] = (
         *("www.google.com", "www.wikipedia.org", "www.baidu.com"),
     )
-    """Hosts of the web that a machine with a network reaches. Before a task that opens pages of the web, the
-    machine must reach a host of these pages or one of `network_hosts`, by TCP on port 443; else it would show
-    error pages, and the episode would be judged 0. Empty: this is not checked, for machines whose browser has
-    a proxy that other programs do not use."""
+    """Hosts of the web: before a task that opens its pages, a machine must reach one of them (TCP, port 443).
+    Empty: not checked."""
     password: str = "password"
     """Password of the guest's user; it replaces `{CLIENT_PASSWORD}` in tasks."""
     width: Annotated[int, Field(ge=320, le=7680)] = 1920
