@@ -258,8 +258,8 @@ class OSWorldSettings(Section):
     network_hosts: Annotated[tuple[HostName, ...], Field(strict=False)] = (
         *("www.google.com", "www.wikipedia.org", "www.baidu.com"),
     )
-    """Hosts of the web: before a task that opens its pages, a machine must reach one of them (TCP, port 443).
-    Empty: not checked."""
+    """Hosts of the web. Before a task that opens pages of the web, a machine must reach one of these hosts or
+    of those pages. Empty: not checked."""
     password: str = "password"
     """Password of the guest's user; it replaces `{CLIENT_PASSWORD}` in tasks."""
     width: Annotated[int, Field(ge=320, le=7680)] = 1920

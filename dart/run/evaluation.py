@@ -107,11 +107,11 @@ def evaluate(config: Config, checkpoint: Path, *, listener: RunListener | None =
 
     The directory is kept if machines could not be given back, because only its files name them."""
     folder = Path(tempfile.mkdtemp(prefix="dartrl-eval-"))
-    in_folder = measuring(config, checkpoint, folder / "run")
+    run_dir = folder / "run"
     try:
-        return measure(in_folder, listener=listener, remedy=NOT_KEPT)
+        return measure(measuring(config, checkpoint, run_dir), listener=listener, remedy=NOT_KEPT)
     finally:
-        if not left_behind(in_folder, RunPaths(in_folder.run.dir)):
+        if not left_behind(config, RunPaths(run_dir)):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -114,51 +114,56 @@ def test_a_run_goes_on_after_the_agent_of_its_control_node_was_killed(run: Run) 
     assert failed == {"bridge"}, "the shards of the control node went on"
 
 
-def test_actors_of_every_node_and_all_that_nodes_carry_are_restarted_but_no_part_of_a_pool(
-    cluster: LocalCluster, database: str, s3: str, tmp_path: Path
-) -> None:
+@pytest.fixture
+def trains_on(cluster: LocalCluster, database: str, s3: str, tmp_path: Path) -> Iterator[Run]:
+    """A run that has trained and goes on until it is asked to end."""
     file = cluster_file(tmp_path, cluster.address, database, s3, updates=1000)
     with ended_at_last(Run(tmp_path, file)) as run:
         run.up()
         run.await_version(1)
-        for command in ("restart", "stop"):
-            refused = run.ask("actors", command, "environment_pool-0")
-            assert refused.returncode != 0
-            assert "the actors below it, such as env-0" in refused.stderr
-        (machine,) = (
-            row.name
-            for row in rows_of(run.paths.board)
-            if row.name.startswith("machine-") and row.parent == "root"
-        )
-        for name in (*(f"env-{number:03d}" for number in range(4)), machine):
-            restarted = run.ask("actors", "restart", name, "--wait", "120")
-            assert restarted.returncode == 0, restarted.stdout + restarted.stderr
-        newest = run.newest()
-        assert newest is not None
-        run.await_version(newest.version + 3)
-        assert run.process is not None
-        run.process.send_signal(signal.SIGTERM)
-        assert run.end() == 0, run.output()
-        assert run.is_sound()
+        yield run
+
+
+def _ended_by_signal(run: Run) -> int:
+    assert run.process is not None
+    run.process.send_signal(signal.SIGTERM)
+    return run.end()
+
+
+def test_actors_of_every_node_and_all_that_nodes_carry_are_restarted_but_no_part_of_a_pool(
+    trains_on: Run,
+) -> None:
+    run = trains_on
+    for command in ("restart", "stop"):
+        refused = run.ask("actors", command, "environment_pool-0")
+        assert refused.returncode != 0
+        assert "the actors below it, such as env-0" in refused.stderr
+    (machine,) = (
+        row.name
+        for row in rows_of(run.paths.board)
+        if row.name.startswith("machine-") and row.parent == "root"
+    )
+    for name in (*(f"env-{number:03d}" for number in range(4)), machine):
+        restarted = run.ask("actors", "restart", name, "--wait", "120")
+        assert restarted.returncode == 0, restarted.stdout + restarted.stderr
+    newest = run.newest()
+    assert newest is not None
+    run.await_version(newest.version + 3)
+    assert _ended_by_signal(run) == 0, run.output()
+    assert run.is_sound()
 
 
 def test_a_node_that_joins_later_passes_the_probes_and_gets_its_agent(
-    cluster: LocalCluster, database: str, s3: str, tmp_path: Path
+    trains_on: Run, cluster: LocalCluster
 ) -> None:
-    file = cluster_file(tmp_path, cluster.address, database, s3, updates=1000)
-    with ended_at_last(Run(tmp_path, file)) as run:
-        run.up()
-        run.await_version(1)
-        cluster.join("late")
-        log = run.paths.logs / "cluster.jsonl"
-        give_up_s = time.monotonic() + WAIT_S * slowness()
-        while '"late"' not in "".join(line for line in log.read_text().splitlines() if "node_joined" in line):
-            assert time.monotonic() < give_up_s, log.read_text()
-            time.sleep(0.2)
-        cluster.kill("late")
-        assert run.process is not None
-        run.process.send_signal(signal.SIGTERM)
-        assert run.end() == 0, run.output()
+    cluster.join("late")
+    log = trains_on.paths.logs / "cluster.jsonl"
+    give_up_s = time.monotonic() + WAIT_S * slowness()
+    while '"late"' not in "".join(line for line in log.read_text().splitlines() if "node_joined" in line):
+        assert time.monotonic() < give_up_s, log.read_text()
+        time.sleep(0.2)
+    cluster.kill("late")
+    assert _ended_by_signal(trains_on) == 0, trains_on.output()
 
 
 def _refuse_ended(run: Run) -> None:

@@ -8,7 +8,6 @@ its own the run stops them, with a shared token it names them.
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import msgspec
 
 from dart.config.config import Config
-from dart.config.sections import OSWorldDockerSettings, OSWorldPoolSettings
+from dart.config.sections import OSWorldDockerSettings
 from dart.core.run_directory import RunPaths
 from dart.environments.deadlines import LeftS, counting_down
 from dart.environments.faults import InfrastructureFault
@@ -60,7 +58,8 @@ def give_back(config: Config, paths: RunPaths) -> GivenBack:
 
 async def _give_back(config: Config, paths: RunPaths) -> GivenBack:
     settings = config.environments.osworld
-    works = [give_back_machines(settings.pool, paths.root / FOLDER)]
+    server = MachineServer(settings.pool)
+    works = [give_back_machines(server, paths.root / FOLDER, stops_strays=settings.pool.own_token)]
     if settings.provider == "docker":
         works.append(_remove_containers(settings.docker, paths.root))
     given = await asyncio.gather(*works)
@@ -73,28 +72,28 @@ async def _give_back(config: Config, paths: RunPaths) -> GivenBack:
 
 
 async def give_back_machines(
-    settings: OSWorldPoolSettings,
+    server: MachineServer,
     folder: Path,
     *,
-    environ: Mapping[str, str] = os.environ,
-    transport: httpx2.AsyncBaseTransport | None = None,
+    stops_strays: bool,
     sleep: Callable[[float], Any] = asyncio.sleep,
     unix_s: Callable[[], float] = time.time,
 ) -> GivenBack:
     """Stop the machines that the files of environments name, and remove those that are gone from there.
 
-    folder   folder with the file of each environment
+    server         is closed at the end
+    folder         folder with the file of each environment
+    stops_strays   whether a machine that may have come from a start without an answer is stopped, too
     """
-    found = _found(folder)
-    if not found:
-        return GivenBack()
-    server = MachineServer(settings, environ=environ, transport=transport)
     try:
+        found = _found(folder)
+        if not found:
+            return GivenBack()
         if server.lacks_token:
             return GivenBack(
                 left=tuple(f"{one}: {server.lacks_token}" for one in _named(found, server.address))
             )
-        outcome = await _stop_all(server, found, unix_s(), sleep, stops_strays=settings.own_token)
+        outcome = await _stop_all(server, found, unix_s(), sleep, stops_strays=stops_strays)
     finally:
         await server.close()
     for path, ledger in found.items():
@@ -143,10 +142,7 @@ async def _stop_all(
     *,
     stops_strays: bool,
 ) -> "_Outcome":
-    """Stop the machines that files name. After starts without an answer, ask for the machines of the token.
-
-    stops_strays   whether a machine that may have come from such a start is stopped, too
-    """
+    """Stop the machines that files name. After starts without an answer, ask which machines the token has."""
     left_s = counting_down(GIVE_BACK_S)
     ids = _ids(found)
     starts = [asked for ledger in found.values() for asked in ledger.unanswered]

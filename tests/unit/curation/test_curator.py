@@ -314,32 +314,32 @@ def test_groups_that_teach_nothing_or_are_too_old_are_dropped() -> None:
     )
 
 
-def test_with_credit_for_steps_a_group_of_equal_successes_of_different_lengths_is_trained() -> None:
-    settings = replace(SETTINGS, compared_above=SETTINGS.success_above)
-    differ, alike = (
+def two_groups(settings: CuratorSettings, *played: tuple[tuple[float, int], ...]) -> Curator:
+    """A curator of groups 1 and 2 with these rewards and numbers of steps, and of a group 3 with spread."""
+    groups = (
         group(
             number,
-            *(replace(rollout(10 * number + n, number, reward=1.0), num_steps=1 + n * more) for n in (0, 1)),
+            *(
+                replace(rollout(10 * number + n, number, reward=reward), num_steps=steps)
+                for n, (reward, steps) in enumerate(members)
+            ),
         )
-        for number, more in ((1, 2), (2, 0))
+        for number, members in enumerate(played, start=1)
     )
-    live = Snapshot(groups=(differ, alike, ready(3)), tasks=(), batch=None, version=5)
-    book = Curator(settings, live, 5)
+    live = Snapshot(groups=(*groups, ready(3)), tasks=(), batch=None, version=5)
+    return Curator(settings, live, 5)
+
+
+def test_with_credit_for_steps_a_group_of_equal_successes_of_different_lengths_is_trained() -> None:
+    settings = replace(SETTINGS, compared_above=SETTINGS.success_above)
+    book = two_groups(settings, ((1.0, 1), (1.0, 3)), ((1.0, 1), (1.0, 1)))
     assert book.drops() == (DropGroup(group_id=2, reason="no_spread"),)
     assert book.batch(NOW) == lease_batch(1, 3)
 
 
 def test_with_a_penalty_a_group_that_failed_at_once_is_trained_and_one_that_succeeded_is_dropped() -> None:
     settings = replace(SETTINGS, penalised_up_to=SETTINGS.success_above)
-    failed, succeeded = (
-        group(
-            number,
-            *(replace(rollout(10 * number + n, number, reward=reward), num_steps=1) for n in (0, 1)),
-        )
-        for number, reward in ((1, 0.0), (2, 1.0))
-    )
-    live = Snapshot(groups=(failed, succeeded, ready(3)), tasks=(), batch=None, version=5)
-    book = Curator(settings, live, 5)
+    book = two_groups(settings, ((0.0, 1), (0.0, 1)), ((1.0, 1), (1.0, 1)))
     assert book.drops() == (DropGroup(group_id=2, reason="no_spread"),)
     assert book.batch(NOW) == lease_batch(1, 3)
 

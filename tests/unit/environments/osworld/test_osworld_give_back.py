@@ -17,6 +17,7 @@ from dart.environments.faults import MachineHung
 from dart.environments.leftovers import GIVE_BACK_S, GivenBack, give_back, left_behind
 from dart.environments.osworld import give_back as give_back_module
 from dart.environments.osworld.give_back import give_back_machines
+from dart.environments.osworld.machine_server import MachineServer
 from tests.fake_pool import TOKEN, FakePool, of_osworld, remember, served
 
 NOW_UNIX_S = 1_000_000.0
@@ -28,11 +29,12 @@ async def no_sleep(_: float) -> None:
 
 
 async def given_back(root: Path, pool: FakePool, *, token: str = TOKEN, **settings: Any) -> GivenBack:
+    of_pool = OSWorldPoolSettings(server="http://pool.test", **settings)
+    environ, transport = {"DARTRL_POOL_TOKEN": token}, httpx2.MockTransport(pool)
     return await give_back_machines(
-        OSWorldPoolSettings(server="http://pool.test", **settings),
+        MachineServer(of_pool, environ=environ, transport=transport),
         root / "machines",
-        environ={"DARTRL_POOL_TOKEN": token},
-        transport=httpx2.MockTransport(pool),
+        stops_strays=of_pool.own_token,
         sleep=no_sleep,
         unix_s=lambda: NOW_UNIX_S,
     )

@@ -538,23 +538,24 @@ async def test_a_token_that_is_not_taken_is_for_a_person_to_mend(token: str, tmp
 
 
 class StartsLater:
-    """A server that answers a start only when it may, and has then started the machine."""
+    """A server that answers a start only when it may, and has then started the machine; with its provider."""
 
-    def __init__(self, pool: FakePool) -> None:
+    def __init__(self, tmp_path: Path) -> None:
         self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
-        self._pool = pool
+        self.pool = FakePool()
+        self.provider = pool_provider(self.pool, tmp_path, serve=self.serve)
 
     async def serve(self, request: httpx2.Request) -> httpx2.Response:
-        response = self._pool(request)
+        response = self.pool(request)
         if request.url.path == "/start_emulator":
             self.is_asked.set()
             await self.may_answer.wait()
         return response
 
 
-async def cancelled(starts: StartsLater, provider: PoolProvider) -> None:
+async def cancelled(starts: StartsLater) -> None:
     """Cancel a request for a machine whose start goes on, as a stop of the environment does."""
-    acquiring = asyncio.create_task(provider.acquire(deadline_s=30.0))
+    acquiring = asyncio.create_task(starts.provider.acquire(deadline_s=30.0))
     await starts.is_asked.wait()
     acquiring.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -564,44 +565,38 @@ async def cancelled(starts: StartsLater, provider: PoolProvider) -> None:
 async def test_a_machine_whose_start_was_cancelled_is_stopped_when_the_server_has_started_it(
     tmp_path: Path,
 ) -> None:
-    pool = FakePool()
-    starts = StartsLater(pool)
-    provider = pool_provider(pool, tmp_path, serve=starts.serve)
-    await cancelled(starts, provider)
-    releasing = asyncio.create_task(provider.release())
+    starts = StartsLater(tmp_path)
+    await cancelled(starts)
+    releasing = asyncio.create_task(starts.provider.release())
     await asyncio.sleep(0)
-    assert len(pool.running) == 1
+    assert len(starts.pool.running) == 1
     starts.may_answer.set()
     async with asyncio.timeout(5.0):
         await releasing
-    assert pool.running == {}
+    assert starts.pool.running == {}
     assert list((tmp_path / "machines").iterdir()) == []
 
 
 async def test_a_machine_whose_start_took_longer_than_its_deadline_is_stopped(
     tmp_path: Path,
 ) -> None:
-    pool = FakePool()
-    starts = StartsLater(pool)
-    provider = pool_provider(pool, tmp_path, serve=starts.serve)
+    starts = StartsLater(tmp_path)
     with pytest.raises(MachineHung, match="/start_emulator"):
-        await provider.acquire(deadline_s=0.01)
+        await starts.provider.acquire(deadline_s=0.01)
     starts.may_answer.set()
     async with asyncio.timeout(5.0):
-        await provider.release()
-    assert pool.running == {}
+        await starts.provider.release()
+    assert starts.pool.running == {}
 
 
 async def test_a_start_without_an_answer_stays_in_the_file_with_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "CALL_DEADLINE_S", 0.01)
-    pool = FakePool()
-    starts = StartsLater(pool)
-    provider = pool_provider(pool, tmp_path, serve=starts.serve)
+    starts = StartsLater(tmp_path)
     began_unix_s = time.time()
-    await cancelled(starts, provider)
-    await provider.release()
+    await cancelled(starts)
+    await starts.provider.release()
     (asked_unix_s,) = read_ledger(tmp_path / "machines" / "env-000.json").unanswered
     assert began_unix_s <= asked_unix_s <= time.time()
 
@@ -610,11 +605,10 @@ async def test_a_start_that_is_never_answered_is_given_up_and_costs_later_stops_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "LONGEST_BOOT_S", 0.0)
-    starts = StartsLater(FakePool())
-    provider = pool_provider(FakePool(), tmp_path, serve=starts.serve)
-    await cancelled(starts, provider)
+    starts = StartsLater(tmp_path)
+    await cancelled(starts)
     async with asyncio.timeout(5.0):
-        await provider.release()
+        await starts.provider.release()
     assert len(read_ledger(tmp_path / "machines" / "env-000.json").unanswered) == 1
 
 
