@@ -60,22 +60,6 @@ class Spawn:
 
 
 @dataclass(frozen=True, slots=True)
-class SpawnSpare:
-    """Start a spare beside the child's process, which the spare will replace."""
-
-    id: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Promote:
-    """Give the child's name to the spare, and take it from the old process, if there is one."""
-
-    id: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
 class AskToStop:
     """Tell a process to end by itself."""
 
@@ -84,7 +68,7 @@ class AskToStop:
     within_s: float
     """Seconds after which the process is killed."""
     finish: bool = False
-    """Whether the process first answers its open requests; true for a process that a spare has replaced."""
+    """Whether the process first answers its open requests; true for a process that is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +120,10 @@ class Finish:
     reason: str
 
 
-Action = Spawn | SpawnSpare | Promote | AskToStop | Kill | Report | Answer | Forget | Finish
+Action = Spawn | AskToStop | Kill | Report | Answer | Forget | Finish
 
 
 # ---- children ----
-
-
-@dataclass(slots=True)
-class SideProcess:
-    """A process without its child's name: a spare that starts, or a predecessor that retires."""
-
-    incarnation: int
-    deadline_s: float
-    is_killed: bool = False
-    is_dropped: bool = False
-    """Whether the process was killed because it is not needed, which does not count as a failure."""
 
 
 @dataclass(slots=True)
@@ -161,7 +134,6 @@ class Child:
     target: Target = Target.UP
     status: Status = Status.DOWN
     incarnation: int = 0
-    """The incarnation of the process that has the name."""
     issued: int = 0
     """The highest incarnation that any process of the child ever had."""
     restarts: int = 0
@@ -176,7 +148,7 @@ class Child:
     retire_at_s: float = float("inf")
     last_reason: str = ""
     uses: int = 0
-    """The uses of the process that has the name, as last read from the board."""
+    """The uses of the process, as last read from the board."""
     was_ready: bool = False
     """Whether the child has been ready at least once in this supervisor's life."""
     is_killed: bool = False
@@ -189,12 +161,8 @@ class Child:
     spent: dict[Failure, tuple[float, ...]] = field(default_factory=dict)
     preemptions: tuple[float, ...] = ()
     """The moments of announced preemptions, on the child's own clock."""
-    spare: SideProcess | None = None
-    retiring: SideProcess | None = None
-    spare_after_s: float = 0.0
-    """The moment before which no replacement is tried; a failed replacement waits like a failed child."""
     is_forgotten: bool = False
-    """Whether the child's spec is removed when the child's last process has ended."""
+    """Whether the child's spec is removed when the child's process has ended."""
 
     def own_clock_s(self, now_s: float) -> float:
         """The moment on the child's own clock, which stops while the child waits for `start_at_s`.
@@ -209,8 +177,3 @@ class Child:
     def is_quarantined(self) -> bool:
         """Whether the child's circuit breaker is open."""
         return self.circuit.state is CircuitState.OPEN
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the child has no process left."""
-        return self.status is Status.DOWN and self.spare is None and self.retiring is None

@@ -1,8 +1,4 @@
-"""The processes of a supervisor's children, their rows on the board, and what they leave behind.
-
-A child has one row under its name. A warm spare starts in a second row, `name~`. When it takes over, the two
-rows swap their names: the name now leads to the new process, and the old one keeps its address until it ends.
-"""
+"""The processes of a supervisor's children, their rows on the board, and what they leave behind."""
 
 import importlib
 import os
@@ -10,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from actors.board import INCARNATIONS_PER_PLACEMENT, LIVING, WAITING, ActorState, Board, second_row
+from actors.board import INCARNATIONS_PER_PLACEMENT, LIVING, WAITING, ActorState, Board
 from actors.clock import Clock
 from actors.errors import ChildNotStarted
 from actors.last_words import last_words, reason_of
@@ -84,19 +80,14 @@ class ChildProcesses:
 
     def known(self, id_: str) -> Known:
         """Return what the board shows of earlier processes of a name, so that new incarnations are higher."""
-        slots = self._rows_of(id_)
+        slot = self._board.find(id_)
+        if slot is None:
+            return Known(issued=self._first_number(), restarts=0, last_reason="")
         return Known(
-            issued=max(
-                [self._first_number(), *(int(self._board.get(slot, "incarnation")) for slot in slots)]
-            ),
-            restarts=max((int(self._board.get(slot, "restarts")) for slot in slots), default=0),
-            last_reason=str(self._board.get(slots[0], "last_reason")) if slots else "",
+            issued=max(self._first_number(), int(self._board.get(slot, "incarnation"))),
+            restarts=int(self._board.get(slot, "restarts")),
+            last_reason=str(self._board.get(slot, "last_reason")),
         )
-
-    def _rows_of(self, id_: str) -> list[int]:
-        """The slots of a child's row and of the row beside it, also if another supervisor has them."""
-        names = id_, second_row(id_)
-        return [slot for name in names if (slot := self._board.find(name)) is not None]
 
     def _is_mine(self, slot: int) -> bool:
         return str(self._board.get(slot, "parent")) == self._identity.name
@@ -108,9 +99,10 @@ class ChildProcesses:
 
     def orphans(self, id_: str) -> set[tuple[int, int]]:
         """The (pid, start in ticks) of processes that an earlier supervisor may have left."""
-        slots = filter(self._is_mine, self._rows_of(id_))
-        found = {(self._board.get(slot, "pid"), self._board.get(slot, "pid_start_ticks")) for slot in slots}
-        return {(pid, ticks) for pid, ticks in found if pid}
+        slot = self._own_row(id_)
+        if slot is None or not self._board.get(slot, "pid"):
+            return set()
+        return {(self._board.get(slot, "pid"), self._board.get(slot, "pid_start_ticks"))}
 
     def refuse_taken(self, id_: str) -> None:
         """Raise NameTaken when another supervisor has the name; names are unique in the whole tree."""
@@ -151,13 +143,13 @@ class ChildProcesses:
                 self._board.set(self._identity.slot, handler=f"{IMPORTING}{module}")
                 _preload(module)
 
-    def spawn(self, child: Child, incarnation: int, *, is_spare: bool = False) -> None:
+    def spawn(self, child: Child, incarnation: int) -> None:
         """Start a process for a child.
 
         Raises ActorError, NameTaken or OSError if no process or row can be had.
         """
         spec = child.spec
-        slot = self._row(second_row(spec.id) if is_spare else spec.id)
+        slot = self._row(spec.id)
         last = int(self._board.get(slot, "incarnation"))
         if last >= incarnation:  # the row of an ended actor, just claimed; its address must not live again
             raise ChildNotStarted(f"its row had incarnation {last} before, so it needs a higher one")
@@ -214,14 +206,6 @@ class ChildProcesses:
         if held is not None:
             held.kill_reason = f"killed: {why}"
             held.process.kill()
-
-    def promote(self, id_: str, incarnation: int) -> None:
-        """Swap the names of the two rows, the spare's first: at every moment a row has the child's name."""
-        new = self._held[id_, incarnation].slot
-        old = self._board.find(id_)
-        self._board.set_state(new, ActorState.RUNNING, name=id_)
-        if old is not None and old != new:
-            self._board.set_state(old, ActorState.STOPPING, name=second_row(id_))
 
     def pid(self, id_: str, incarnation: int) -> int:
         held = self._held.get((id_, incarnation))
@@ -287,13 +271,15 @@ class ChildProcesses:
         )
 
     def forget(self, id_: str) -> None:
-        """Free the rows of a child, unless another supervisor has the name by now."""
-        for slot in filter(self._is_mine, self._rows_of(id_)):
-            if not self._board.get(slot, "ended_incarnation"):  # it never had a process
-                last = max(1, int(self._board.get(slot, "incarnation")))  # an earlier actor may have had it
-                self._board.set(slot, incarnation=last)
-                self._board.note_end(slot, last, "it was never started")
-            self._board.set_state(slot, ActorState.FREE, ready=0)
+        """Free the row of a child, unless another supervisor has the name by now."""
+        slot = self._own_row(id_)
+        if slot is None:
+            return
+        if not self._board.get(slot, "ended_incarnation"):  # it never had a process
+            last = max(1, int(self._board.get(slot, "incarnation")))  # an earlier actor may have had it
+            self._board.set(slot, incarnation=last)
+            self._board.note_end(slot, last, "it was never started")
+        self._board.set_state(slot, ActorState.FREE, ready=0)
 
     # ---- inside ----
 
@@ -319,8 +305,6 @@ class ChildProcesses:
         ended = self._ended(id_, incarnation, held, code)
         self._board.note_end(held.slot, incarnation, _reason_for_monitors(ended, held))
         self._board.set(held.slot, ready=0)
-        if self._board.get(held.slot, "name") != id_:
-            self._board.set_state(held.slot, ActorState.STOPPED)
         if held.type is ChildType.SUPERVISOR:
             self._mark_dead_below(id_)
             self._mark_dead_behind(held.slot)

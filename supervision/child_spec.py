@@ -136,10 +136,6 @@ class Retirement:
     """The number of uses, counted by the actor with `used()`, at which it is replaced; 0 for no limit."""
     jitter: float = 0.1
     """Share of max_age_s that is drawn at random, so that a pool does not retire all at once."""
-    warm_spare: bool = False
-    """Start the replacement first, and end the old process when the new one is ready. Needs room for both.
-
-    A supervisor cannot have one: the names of its children exist only once."""
 
     def __post_init__(self) -> None:
         _check_time("retirement.max_age_s", self.max_age_s, self.max_age_s > 0, "positive")
@@ -212,11 +208,6 @@ class ChildSpec:
         self._refuse_contradictions()
 
     def _refuse_contradictions(self) -> None:
-        if self.type is ChildType.SUPERVISOR and self.retirement.warm_spare:
-            raise InvalidChildSpec(
-                f"child {self.id!r}: a supervisor has no warm spare, because each of its children "
-                "has one name for one process; set retirement.warm_spare of the children, or leave it out"
-            )
         if self.restart is Restart.TEMPORARY and self.retirement != Retirement():
             raise InvalidChildSpec(
                 f"child {self.id!r}: a temporary child is never started again, so it cannot be replaced; "

@@ -87,16 +87,11 @@ class SupervisorCore:
                 child.since_s = min(child.since_s + lost_s, now_s)
             elif child.status is Status.STOPPING:
                 child.stop_by_s = min(child.stop_by_s + lost_s, now_s + child.spec.shutdown_s)
-            replacement.resumed(child, lost_s, now_s)
 
     def ready(self, id_: str, incarnation: int, now_s: float) -> list[Action]:
-        """Take note that a child, or its replacement, has finished its start."""
+        """Take note that a child has finished its start."""
         child = self.children.get(id_)
-        if child is None:
-            return []
-        if child.spare is not None and child.spare.incarnation == incarnation:
-            return [*replacement.promote(child, now_s, self.draw()), *self.reconcile(now_s)]
-        if child.status is not Status.STARTING or child.incarnation != incarnation:
+        if child is None or child.status is not Status.STARTING or child.incarnation != incarnation:
             return []
         move(child, Status.RUNNING, now_s)
         child.was_ready = True
@@ -123,20 +118,13 @@ class SupervisorCore:
         if child is None or child.incarnation != incarnation:
             return []
         child.uses = uses
-        retired = replacement.retire_if_used_up(child, uses, now_s)
+        retired = replacement.retire_if_used_up(child, uses)
         return [*self._outage_over(now_s), *retired, *self.reconcile(now_s)]
 
     def exited(self, id_: str, incarnation: int, ended: Ended, now_s: float) -> list[Action]:
         """Take note that a child's process ended. The end of an older incarnation changes nothing."""
         child = self.children.get(id_)
-        if child is None:
-            return []
-        if child.retiring is not None and child.retiring.incarnation == incarnation:
-            child.retiring = None
-            return self.reconcile(now_s)
-        if child.spare is not None and child.spare.incarnation == incarnation:
-            return [*replacement.spare_failed(child, ended, now_s, self.draw()), *self.reconcile(now_s)]
-        if child.incarnation != incarnation or child.status is Status.DOWN:
+        if child is None or child.incarnation != incarnation or child.status is Status.DOWN:
             return []
         return [*self._down(child, ended, now_s), *self.reconcile(now_s)]
 
@@ -412,7 +400,6 @@ class SupervisorCore:
                 child.is_killed = True
                 why = f"did not stop within {spec.shutdown_s:g} s"
                 actions.append(Kill(spec.id, child.incarnation, why))
-            actions += replacement.overdue(child, now_s)
         return actions
 
     def _close_circuit(self, child: Child, now_s: float) -> None:
@@ -442,20 +429,19 @@ class SupervisorCore:
         if self.is_finished:
             return []
         self._replace_canary(now_s)
-        actions = [action for child in self.children.values() for action in replacement.drop_spare(child)]
-        actions += self._forget_the_gone()
-        actions += self._stops(now_s)
+        actions = [*self._forget_the_gone(), *self._stops(now_s)]
         if self.finishing is None:
             return [*actions, *self._starts(now_s)]
-        if all(child.is_gone for child in self.children.values()):
+        if all(child.status is Status.DOWN for child in self.children.values()):
             self.is_finished = True
             actions.append(self.finishing)
         return actions
 
     def _forget_the_gone(self) -> list[Action]:
-        gone = [child for child in self.children.values() if child.is_forgotten and child.is_gone]
         actions: list[Action] = []
-        for child in gone:
+        for child in list(self.children.values()):
+            if not child.is_forgotten or child.status is not Status.DOWN:
+                continue
             del self.children[child.spec.id]
             actions += [*answer(child, ok=False, reason="it was taken down"), Forget(child.spec.id)]
         return actions

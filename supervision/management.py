@@ -60,7 +60,7 @@ def terminate_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
     child.circuit = Circuit()
     actions = answer(child, ok=False, reason="it was terminated") if child.status is Status.DOWN else []
     child.is_forgotten = core.flags.dynamic or child.spec.restart is Restart.TEMPORARY
-    return [*actions, *core.reconcile(now_s)], "" if child.is_gone else WAITS
+    return [*actions, *core.reconcile(now_s)], "" if child.status is Status.DOWN else WAITS
 
 
 def restart_child(core: SupervisorCore, id_: str, now_s: float) -> Outcome:
@@ -169,7 +169,7 @@ def _why_present(id_: str) -> str:
 
 
 def _why_busy(child: Child) -> str:
-    if child.is_gone and child.target is Target.DOWN:
-        return ""
+    if child.status is Status.DOWN:
+        return "" if child.target is Target.DOWN else RESTARTING
     is_starting_again = child.status is Status.STARTING and child.restarts > 0
-    return RESTARTING if child.is_gone or is_starting_again else RUNNING
+    return RESTARTING if is_starting_again else RUNNING

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from actors.actor import Actor, Sender, receives
-from actors.board import ActorState, second_row
+from actors.board import ActorState
 from actors.codec import from_plain, to_plain
 from actors.errors import ActorError
 from actors.future import Future
@@ -32,10 +32,8 @@ from supervision.actions import (
     Finish,
     Forget,
     Kill,
-    Promote,
     Report,
     Spawn,
-    SpawnSpare,
     Status,
     Target,
 )
@@ -182,13 +180,11 @@ class Supervisor(Actor):
 
     @receives(ChildReady)
     def child_ready(self, ready: ChildReady, child: Sender) -> None:
-        id_ = _id_of(child)
-        self._carry_out(self._core.ready(id_, ready.incarnation, self._now_s()))
+        self._carry_out(self._core.ready(child.name, ready.incarnation, self._now_s()))
 
     @receives(Preempted)
     def child_preempted(self, notice: Preempted, child: Sender) -> None:
-        id_ = _id_of(child)
-        self._carry_out(self._core.preempted(id_, notice.incarnation, self._now_s()))
+        self._carry_out(self._core.preempted(child.name, notice.incarnation, self._now_s()))
 
     def _exited(self, id_: str, incarnation: int, ended: Ended, death: Death) -> None:
         self._deaths[id_] = (incarnation, death)
@@ -215,9 +211,8 @@ class Supervisor(Actor):
         """Find the children that hang and those that are ready but sent no message; do what is due by now."""
         self._check_at_s = math.inf
         for id_, child in list(self._core.children.items()):
-            for incarnation in _starting(child):
-                if self._processes.is_ready(id_, incarnation):
-                    self._carry_out(self._core.ready(id_, incarnation, self._now_s()))
+            if child.status is Status.STARTING and self._processes.is_ready(id_, child.incarnation):
+                self._carry_out(self._core.ready(id_, child.incarnation, self._now_s()))
             if child.status is Status.RUNNING or _starts_children(child):
                 self._end_if_hung(id_, child)
             if child.status is Status.RUNNING and self._counts_uses(child):
@@ -369,12 +364,7 @@ class Supervisor(Actor):
         for action in actions:
             match action:
                 case Spawn(id_, incarnation):
-                    self._spawn(id_, incarnation, is_spare=False)
-                case SpawnSpare(id_, incarnation):
-                    self._spawn(id_, incarnation, is_spare=True)
-                case Promote(id_, incarnation):
-                    self._deaths.pop(id_, None)
-                    self._processes.promote(id_, incarnation)
+                    self._spawn(id_, incarnation)
                 case AskToStop(id_, incarnation, within_s, finish):
                     self._processes.asked_to_stop(id_, incarnation)
                     self.tell(id_, Stop(finish=finish, within_s=within_s), incarnation=incarnation)
@@ -391,14 +381,14 @@ class Supervisor(Actor):
                     self._finish(action)
         self._schedule_check()
 
-    def _spawn(self, id_: str, incarnation: int, *, is_spare: bool) -> None:
+    def _spawn(self, id_: str, incarnation: int) -> None:
         """Start a process. If it cannot be forked, or the board is full, the start counts as failed."""
         self._deaths.pop(id_, None)
         child = self._core.children[id_]
         try:
             self._processes.preload(child.spec.preload)
             self.still_working()  # an import, or hundreds of starts in one turn, are work and no hang
-            self._processes.spawn(child, incarnation, is_spare=is_spare)
+            self._processes.spawn(child, incarnation)
         except (ActorError, NameTaken, OSError) as error:
             self._continue_numbers(child)
             ended = Ended(f"could not be started: {error}")
@@ -450,7 +440,7 @@ class Supervisor(Actor):
         for child in self._core.children.values():
             if _is_ending(child):
                 moments.append(now_s + child.spec.shutdown_s / CHECKS_PER_DEADLINE)
-            if child.status is Status.STARTING or child.spare is not None:
+            if child.status is Status.STARTING:
                 moments.append(now_s + STARTING_CHECK_S)
             elif child.status is Status.RUNNING and not child.is_killed:
                 often_s = child.spec.hang_deadline_s / CHECKS_PER_DEADLINE
@@ -470,7 +460,7 @@ class Supervisor(Actor):
     def _answer_ends(self) -> None:
         for id_ in list(self._ends):
             child = self._core.children.get(id_)
-            if child is None or child.is_gone:
+            if child is None or child.status is Status.DOWN:
                 if child is not None:
                     self._publish_child(child)  # the caller may start the name elsewhere
                 for answer in self._ends.pop(id_):
@@ -542,26 +532,14 @@ class Supervisor(Actor):
         return self.clock.monotonic_s()
 
 
-def _id_of(child: Sender) -> str:
-    """The id of the child that sent a message. A spare has the name of the second row."""
-    return child.name.removesuffix(second_row(""))
-
-
-def _starting(child: Child) -> list[int]:
-    """The incarnations of a child that are not ready yet."""
-    own = [child.incarnation] if child.status is Status.STARTING else []
-    return own if child.spare is None else [*own, child.spare.incarnation]
-
-
 def _starts_children(child: Child) -> bool:
     """Whether the child is a supervisor that waits for its own children's start."""
     return child.status is Status.STARTING and child.spec.type is ChildType.SUPERVISOR
 
 
 def _is_ending(child: Child) -> bool:
-    """Whether a process of the child was asked to end and has not been killed."""
-    is_stopping = child.status is Status.STOPPING and not child.is_killed
-    return is_stopping or (child.retiring is not None and not child.retiring.is_killed)
+    """Whether the child was asked to end and has not been killed."""
+    return child.status is Status.STOPPING and not child.is_killed
 
 
 def _is_on_target(child: Child) -> bool:

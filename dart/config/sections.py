@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from dart.config.environment_kinds import KindName
@@ -1051,10 +1051,14 @@ class RetirementSettings(Section):
     jitter: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Largest share by which a child's max_age_s is randomly lengthened or shortened, so that the children of
     a pool are not all replaced at once."""
-    warm_spare: bool = False
-    """Whether the replacement starts before the old child ends, which needs resources for both. Environments
-    and explorers cannot have it: both processes would use one scratch folder and one machine. Nor can the
-    trainer: its replacement would take the batch of the update that is computed."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former_key(cls, given: Any) -> Any:
+        """Leave out `warm_spare = false`, which the configuration of every run of an earlier version has."""
+        if isinstance(given, dict) and given.get("warm_spare") is False:
+            return {key: value for key, value in given.items() if key != "warm_spare"}
+        return given
 
 
 class ChildSettings(Section):

@@ -19,18 +19,6 @@ RESTART_LIMITS = ("max_restarts", "max_seconds")
 POOL_LIMITS = (*RESTART_LIMITS, "max_quarantined", "max_failing")
 """Keys that limit all children of a supervisor together, so that one child has none of its own."""
 
-PLACE_TAKEN = (
-    "the replacement would take the scratch folder and the machine of the environment that still plays, and "
-    "its episode would be lost"
-)
-
-SPARELESS = {
-    "environment_pool": PLACE_TAKEN,
-    "explorer_pool": PLACE_TAKEN,
-    "trainer": "the replacement would take the batch of the update that is computed, which would be lost",
-}
-"""Children that have what two processes of one name cannot share, with what a warm spare would do."""
-
 COUNTING = ("environment_pool", "explorer_pool")
 """Pools whose children count their uses, for `retirement.max_uses`."""
 
@@ -42,8 +30,6 @@ def supervision_problems(config: "Config") -> "Iterator[Contradiction]":
         if not isinstance(child, ChildSettings):
             continue
         yield from _child_problems(f"supervision.{name}", child)
-        if name in SPARELESS and child.retirement.warm_spare:
-            yield _spare_problem(f"supervision.{name}", SPARELESS[name])
         if name not in COUNTING and child.retirement.max_uses:
             yield _uses_problem(f"supervision.{name}")
         yield from _restart_problems(f"supervision.{name}", child, getattr(default, name))
@@ -111,10 +97,6 @@ def _child_problems(key: str, child: ChildSettings) -> "Iterator[Contradiction]"
                 f"must be greater than 0: without a window, max_restarts = {budget.max_restarts} has "
                 "no effect",
             )
-
-
-def _spare_problem(key: str, why: str) -> "Contradiction":
-    return (f"{key}.retirement.warm_spare",), f"must be false: {why}"
 
 
 def _uses_problem(key: str) -> "Contradiction":
@@ -186,9 +168,7 @@ def _children_problems(config: "Config") -> "Iterator[Contradiction]":
         if child != pool:
             yield from _child_problems(key, child)
             yield from _restart_problems(key, child, ChildSettings())
-        name, spare = pool_name(child_id), child.retirement.warm_spare
-        if name in SPARELESS and spare and not pool.retirement.warm_spare:
-            yield _spare_problem(key, SPARELESS[name])
+        name = pool_name(child_id)
         if name not in COUNTING and child.retirement.max_uses and not pool.retirement.max_uses:
             yield _uses_problem(key)
         yield from _pool_limits_of_child(key, name, different)

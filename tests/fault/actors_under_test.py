@@ -104,33 +104,6 @@ class Worker(Actor):
         misbehave(call.how)
 
 
-class Curious(Actor):
-    """Asks `args["whom"]` for a slow answer at once; answers Who when it has it, Misbehave by a use."""
-
-    def on_start(self) -> None:
-        self.answer: Future[Any] = Future()
-        self.after(0.0, self.wonder)
-
-    async def wonder(self) -> None:
-        self.answer.succeed(await self.ask(self.args["whom"], Echo(text="slow"), deadline_s=3 * PATIENCE_S))
-
-    @receives(Who)
-    async def who(self, call: Who, sender: Sender) -> Me:
-        await self.answer
-        return Me(pid=os.getpid(), incarnation=self.identity.incarnation)
-
-    @receives(Misbehave)
-    def misbehave(self, call: Misbehave, sender: Sender) -> None:
-        self.used()
-
-
-class SlowStarter(Actor):
-    """Asks `args["whom"]` before it is ready."""
-
-    async def on_start(self) -> None:
-        await self.ask(self.args["whom"], Echo(), deadline_s=PATIENCE_S)
-
-
 class Forker(Actor):
     """Stays in Thespian's loop, as supervisors do, until it is told to leave it."""
 

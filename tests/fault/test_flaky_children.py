@@ -2,7 +2,6 @@
 
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -23,18 +22,15 @@ from supervision.messages import (
 from supervision.supervisor import dynamic_supervisor_spec, supervisor_spec
 from tests.fault.actors_under_test import (
     PATIENCE_S,
-    Curious,
     Echo,
     Misbehave,
     Running,
-    SlowStarter,
     Who,
     eventually,
     pool,
     running,
     worker,
 )
-from tests.patience import slowness
 
 LONG_S = 600.0
 LONG = Backoff(initial_s=LONG_S, max_s=LONG_S)
@@ -122,21 +118,6 @@ def test_work_that_overruns_its_deadline_has_a_budget_of_its_own() -> None:
         assert "over 1 failures of kind 'overdue'" in last.reason
 
 
-def test_a_warm_spare_takes_over_the_name_without_a_question_unanswered() -> None:
-    spec = worker("a", retirement=Retirement(max_age_s=0.3, jitter=0.0, warm_spare=True))
-    with running(pool("crowd", spec, max_restarts=0)) as system:
-        first = system.row("a")
-        seen = set()
-        give_up_s = time.monotonic() + 20.0 * slowness()
-        while len(seen) < 4:
-            assert time.monotonic() < give_up_s, system.explain()
-            seen.add(system.probe.ask("a", Who()).incarnation)
-        assert sorted(seen) == list(range(first.incarnation, first.incarnation + 4)), (
-            "no one skipped, none lost"
-        )
-        assert system.row("a").restarts == 0
-
-
 def test_in_an_outage_one_child_is_tried_and_its_first_use_brings_the_others_back() -> None:
     names = ("a", "b", "c")
     children = [worker(name, breaker=breaker(5), backoff=Backoff(initial_s=1.0)) for name in names]
@@ -163,7 +144,7 @@ def contexts(system: Running) -> list[str]:
 
 
 def test_a_retiring_child_still_answers_what_it_was_asked_before() -> None:
-    spec = worker("a", retirement=Retirement(max_uses=1, warm_spare=True))
+    spec = worker("a", retirement=Retirement(max_uses=1))
     with running(pool("crowd", spec)) as system:
         old = system.row("a")
         slow = system.probe.actor.ask("a", Echo(text="slow"), deadline_s=20.0)
@@ -172,34 +153,6 @@ def test_a_retiring_child_still_answers_what_it_was_asked_before() -> None:
         assert system.probe.result(slow) == Echo(text="slow")
         assert new.incarnation == old.incarnation + 1
         assert "retired after 1 uses" in new.last_reason
-
-
-def test_what_a_spare_asked_before_it_took_over_is_answered_to_it() -> None:
-    spec = worker(
-        "a",
-        actor=f"{Curious.__module__}:Curious",
-        args={"whom": "friend"},
-        retirement=Retirement(max_uses=1, warm_spare=True),
-    )
-    with running(worker("friend"), pool("crowd", spec)) as system:
-        old = system.row("a")
-        system.probe.tell("a", Misbehave(how="use"))
-        system.await_new("a", old)
-        assert system.probe.ask("a", Who()).incarnation == old.incarnation + 1
-
-
-def test_a_spare_whose_start_takes_a_while_takes_over_as_well() -> None:
-    """It asks while it starts, and is not yet called by the child's name."""
-    spec = worker(
-        "a",
-        actor=f"{SlowStarter.__module__}:SlowStarter",
-        args={"whom": "friend"},
-        retirement=Retirement(max_age_s=0.2, jitter=0.0, warm_spare=True),
-    )
-    with running(worker("friend"), pool("crowd", spec, max_restarts=0)) as system:
-        old = system.row("a")
-        system.await_new("a", old)
-        assert system.row("a").restarts == 0
 
 
 @pytest.mark.long
@@ -244,20 +197,6 @@ def test_changes_that_are_no_changes_are_refused_and_harm_nobody() -> None:
             assert not answer.ok
             assert answer.reason
         assert system.row("root").incarnation == 1
-
-
-def test_a_spare_that_can_not_start_leaves_the_old_one_at_work(tmp_path: Path) -> None:
-    once = {"starts_that_work": 1, "count_in": str(tmp_path / "starts"), "how": "raise"}
-    spec = worker("a", args=once, retirement=Retirement(max_age_s=0.2, jitter=0.0, warm_spare=True))
-    with running(pool("crowd", spec, max_restarts=0)) as system:
-        old = system.row("a")
-        run_dir = system.system.run_dir
-        eventually(
-            lambda: any("its replacement" in report.reason for report in reports.read(run_dir, "crowd")),
-            "the failed replacement is reported",
-            system.explain,
-        )
-        assert system.probe.ask("a", Who()).incarnation == old.incarnation
 
 
 def test_a_dynamic_supervisor_starts_whom_it_is_told_and_says_why_not() -> None:

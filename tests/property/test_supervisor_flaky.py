@@ -1,8 +1,8 @@
-"""Breaker, budgets by kind, retirement, spares, dynamic children and calls in a world that does as it likes.
+"""Breaker, budgets by kind, retirement, dynamic children and calls in a world that does as it likes.
 
-Invariants: at most one process bears a name, with one spare or one predecessor beside it; incarnations are
-never used twice; quarantine is kept; max_children holds; every call is answered once; a death that belongs to
-a breaker or a budget of its own never costs the supervisor. Liveness: a world that behaves comes to rest.
+Invariants: a child has at most one process; incarnations are never used twice; quarantine is kept;
+max_children holds; every call is answered once; a death that belongs to a breaker or a budget of its own
+never costs the supervisor. Liveness: a world that behaves comes to rest.
 """
 
 import math
@@ -22,9 +22,7 @@ from supervision.actions import (
     Finish,
     Forget,
     Kill,
-    Promote,
     Spawn,
-    SpawnSpare,
     Status,
     Target,
 )
@@ -60,7 +58,6 @@ def specs(draw: st.DrawFn, id_: str) -> ChildSpec:
     retirement = Retirement(
         max_age_s=draw(st.sampled_from([math.inf, 10.0])),
         max_uses=draw(st.sampled_from([0, 3])),
-        warm_spare=draw(st.booleans()),
     )
     return ChildSpec(
         id=id_,
@@ -117,16 +114,6 @@ class FlakyPool(RuleBasedStateMachine):
     def a_process_hangs(self, data: st.DataObject) -> None:
         id_, incarnation = data.draw(st.sampled_from(sorted(self.alive)))
         self.take(self.core.hung(id_, incarnation, "no beat"))
-
-    @precondition(lambda self: hasattr(self, "core") and self.spared())
-    @rule(data=st.data())
-    def a_spare_is_ready_after_its_child_hung(self, data: st.DataObject) -> None:
-        id_ = data.draw(st.sampled_from(self.spared()))
-        child = self.core.children[id_]
-        assert child.spare is not None
-        spare = child.spare.incarnation
-        self.take(self.core.hung(id_, child.incarnation, "no beat"))
-        self.take(self.core.ready(id_, spare, self.now_s))
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data(), uses=st.integers(0, 5))
@@ -187,13 +174,8 @@ class FlakyPool(RuleBasedStateMachine):
 
     @invariant()
     def the_core_believes_what_is(self) -> None:
-        believed = set()
-        for id_, child in self.core.children.items():
-            sides = [side.incarnation for side in (child.spare, child.retiring) if side is not None]
-            own = [child.incarnation] if child.status is not Status.DOWN else []
-            believed |= {(id_, incarnation) for incarnation in own + sides}
-            is_settled = child.status is Status.RUNNING and child.target is Target.UP
-            assert child.spare is None or child.spare.is_killed or is_settled, "a spare beside nobody"
+        children = self.core.children.items()
+        believed = {(id_, child.incarnation) for id_, child in children if child.status is not Status.DOWN}
         assert believed == set(self.alive)
 
     @invariant()
@@ -211,15 +193,13 @@ class FlakyPool(RuleBasedStateMachine):
     def take(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Spawn(id_, incarnation) | SpawnSpare(id_, incarnation):
+                case Spawn(id_, incarnation):
                     self.started(id_, incarnation, self.core.children[id_])
                 case AskToStop(id_, incarnation) | Kill(id_, incarnation):
                     assert (id_, incarnation) in self.alive
                     self.alive[id_, incarnation] = True
                     if isinstance(action, Kill):
                         self.killed.add((id_, incarnation))
-                case Promote(id_, incarnation):
-                    assert self.core.children[id_].incarnation == incarnation
                 case Answer(id_):
                     self.waiting.remove(id_)
                 case Forget(id_):
@@ -240,10 +220,6 @@ class FlakyPool(RuleBasedStateMachine):
         del self.alive[process]
         self.take(self.core.exited(*process, ended, self.now_s))
 
-    def spared(self) -> list[str]:
-        """The children whose spares start."""
-        return [id_ for id_, child in self.core.children.items() if child.spare is not None]
-
     def called(self, id_: str, outcome: management.Outcome) -> None:
         actions, refusal = outcome
         if refusal is management.WAITS:
@@ -258,8 +234,6 @@ class FlakyPool(RuleBasedStateMachine):
 
     @staticmethod
     def _rests(child: Child) -> bool:
-        if child.spare is not None or child.retiring is not None:
-            return False
         wanted: dict[Any, Status] = {Target.UP: Status.RUNNING, Target.DOWN: Status.DOWN}
         return wanted.get(child.target) is child.status
 

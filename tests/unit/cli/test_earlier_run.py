@@ -17,17 +17,17 @@ from tests.recorded_run import record_run
     [("status",), ("top",), ("metrics",), ("tasks", "list"), ("policy", "versions"), ("doctor", "--data")],
     ids=" ".join,
 )
-def test_a_run_that_began_when_environments_could_have_a_warm_spare_can_be_looked_at(
+def test_a_run_that_began_with_a_limit_that_has_no_effect_can_be_looked_at(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     paths = record_run(tmp_path / "run")
     kept = paths.config.read_text()
-    paths.config.write_text(kept.replace("warm_spare = false", "warm_spare = true"))
+    paths.config.write_text(kept.replace("max_uses = 0", "max_uses = 9"))
     result = CliRunner().invoke(app, [*words, "--run-dir", str(paths.root)])
-    assert "warm_spare" not in result.output
+    assert "max_uses" not in result.output
     assert result.exit_code != ExitCode.USAGE
     resumed = CliRunner().invoke(app, ["train", "--resume", "--run-dir", str(paths.root)])
-    assert "supervision.environment_pool.retirement.warm_spare must be false" in resumed.output
+    assert "supervision.store.retirement.max_uses has no effect" in resumed.output
 
 
 @pytest.mark.parametrize("words", [[], ["--config", "laptop"]], ids=" ".join)

@@ -405,23 +405,6 @@ def test_one_child_of_a_pool_can_differ_from_the_others() -> None:
             "supervision.store.max_failing=0.5",
             "supervision.store.max_failing has no effect: store is not a pool; remove it",
         ),
-        (
-            "supervision.environment_pool.retirement.warm_spare=true",
-            "supervision.environment_pool.retirement.warm_spare must be false: the replacement would take "
-            "the scratch folder and the machine of the environment that still plays",
-        ),
-        (
-            "supervision.explorer_pool.retirement.warm_spare=true",
-            "supervision.explorer_pool.retirement.warm_spare must be false",
-        ),
-        (
-            "supervision.trainer.retirement.warm_spare=true",
-            "supervision.trainer.retirement.warm_spare must be false: the replacement would take the batch",
-        ),
-        (
-            "supervision.children.env-001.retirement.warm_spare=true",
-            "supervision.children.env-001.retirement.warm_spare must be false",
-        ),
         *(
             (
                 f"supervision.{child}.retirement.max_uses=100",
@@ -447,7 +430,7 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
         "supervision.environment_pool.budgets.hang.max_seconds=60.0",
         "supervision.children.env-001.retirement.max_uses=50",
         "supervision.explorer_pool.retirement.max_uses=50",
-        "supervision.children.rollout-0.retirement.warm_spare=true",
+        "supervision.children.rollout-0.retirement.max_age_s=3600",
     ]
     supervision = load_config(None, overrides).supervision
 
@@ -459,7 +442,7 @@ def test_policies_for_flaky_children_reach_their_specs() -> None:
     assert plain["breaker"] is not None
     assert plain["retirement"] == Retirement()
     assert special["retirement"] == Retirement(max_uses=50)
-    assert engine["retirement"] == Retirement(warm_spare=True)
+    assert engine["retirement"] == Retirement(max_age_s=3600.0)
 
 
 @pytest.mark.parametrize(
@@ -689,21 +672,26 @@ def test_an_evaluation_that_cannot_wait_twice_for_a_page_is_refused() -> None:
     load_config(None, ["environments.evaluate_deadline_s=171"])
 
 
-@pytest.mark.parametrize(
-    ("key", "earlier"),
-    [
-        ("environments.evaluate_deadline_s", "120.0"),
-        ("supervision.environment_pool.retirement.warm_spare", "true"),
-    ],
-)
-def test_a_run_that_began_with_what_is_refused_now_can_be_read_but_not_started(
-    tmp_path: Path, key: str, earlier: str
-) -> None:
+def test_a_run_that_began_with_what_is_refused_now_can_be_read_but_not_started(tmp_path: Path) -> None:
+    key, earlier = "environments.evaluate_deadline_s", "120.0"
     machines = f'environments.kind = "osworld"\nenvironments.osworld.provider = "docker"\n{OSWORLD_TASK}\n'
     path = written(tmp_path, f"{machines}{key} = {earlier}\n")
     (problem,) = problems_of(path)
     assert f" {key} must be " in problem
     assert kept_config(path).environments.kind == "osworld"
+
+
+def test_a_run_goes_on_whose_configuration_says_that_no_child_has_a_warm_spare(tmp_path: Path) -> None:
+    kept = (
+        Config()
+        .to_toml()
+        .replace("[supervision.store.retirement]\n", "[supervision.store.retirement]\nwarm_spare = false\n")
+    )
+    assert "warm_spare" in kept
+    path = written(tmp_path, kept)
+    assert load_config(path).supervision == kept_config(path).supervision == Config().supervision
+    (problem,) = problems_of(written(tmp_path, kept.replace("warm_spare = false", "warm_spare = true")))
+    assert "supervision.store.retirement.warm_spare is not a key" in problem
 
 
 def test_a_wrong_value_in_the_configuration_of_a_run_is_refused_by_who_reads_it(tmp_path: Path) -> None:

@@ -348,11 +348,3 @@ def test_a_worker_that_another_process_cannot_import_is_refused() -> None:
             f"child 'a': actor {actor.__qualname__!r} is defined inside a class or function, where a new "
             "process cannot import it; move it to the top of its module"
         )
-
-
-def test_a_supervisor_has_no_warm_spare_whose_children_would_need_the_same_names() -> None:
-    with pytest.raises(
-        InvalidChildSpec, match=r"child 'pool': a supervisor has no warm spare, .* leave it out"
-    ):
-        supervisor_spec("pool", SupervisorFlags(), retirement=Retirement(max_age_s=60.0, warm_spare=True))
-    supervisor_spec("pool", SupervisorFlags(), retirement=Retirement(max_age_s=60.0))

@@ -1,5 +1,4 @@
-"""Beyond OTP, as tables: breaker, budgets by kind of failure, retirement with and without a spare,
-preemption, calls."""
+"""Beyond OTP, as tables: breaker, budgets by kind of failure, retirement, preemption, calls."""
 
 import math
 from typing import Any
@@ -15,10 +14,8 @@ from supervision.actions import (
     Finish,
     Forget,
     Kill,
-    Promote,
     Report,
     Spawn,
-    SpawnSpare,
     Status,
     Target,
 )
@@ -364,89 +361,6 @@ def test_preemptions_beyond_their_budget_quarantine_the_child_or_end_its_supervi
     else:
         assert pool["a"].status is Status.DOWN
         assert pool.core.next_wake_s() == pool.now_s + 30.0
-
-
-def spared(**changes: Any) -> Pool:
-    """A child due for its replacement, whose spare has just been started."""
-    policy = Retirement(max_age_s=50.0, jitter=0.0, warm_spare=True)
-    pool = Pool(child(**{"retirement": policy, "shutdown_s": 5.0, "start_deadline_s": 20.0} | changes))
-    assert [type(a).__name__ for a in pool.pass_(50.0)] == ["Report", "SpawnSpare"]
-    return pool
-
-
-def test_a_spare_that_is_ready_takes_over_and_the_old_one_gets_its_time_to_stop() -> None:
-    pool = spared()
-    assert pool.core.next_wake_s() == pool.now_s + 20.0
-    assert [type(a).__name__ for a in pool.ready(incarnation=2)] == ["Promote", "AskToStop"]
-    assert (pool["a"].incarnation, pool["a"].status) == (2, Status.RUNNING)
-    assert pool.core.next_wake_s() == pool.now_s + 5.0
-    assert pool.pass_(5.0) == [Kill("a", 1, "did not retire in time")]
-    assert pool.pass_(1.0) == []
-    assert pool.exit(incarnation=1, ended=SIGKILL) == []
-    assert pool["a"].retiring is None
-    assert pool["a"].restarts == 0
-
-
-def test_a_spare_that_takes_over_from_a_hung_process_is_supervised_like_any_other() -> None:
-    pool = spared()
-    assert pool.core.hung("a", 1, "no beat") == [Kill("a", 1, "no beat")]
-    assert pool.ready(incarnation=2) == [Promote("a", 2)], "nothing is said to the killed process"
-    assert pool.pass_(5.0) == [], "nor is it killed again"
-    assert pool.exit(incarnation=1, ended=SIGKILL) == []
-    assert pool.core.hung("a", 2, "no beat") == [Kill("a", 2, "no beat")]
-
-
-def test_a_spare_that_fails_costs_nothing_and_is_tried_again_later() -> None:
-    pool = spared()
-    actions = pool.exit(incarnation=2, ended=CRASH)
-    assert actions == [Report("start_error", "its replacement: exit code 70", "a")]
-    assert pool["a"].status is Status.RUNNING
-    assert pool.core.next_wake_s() == pool.now_s + 1.0
-    assert pool.pass_(0.9) == []
-    assert SpawnSpare("a", 3) in pool.pass_(0.1)
-
-
-def test_a_spare_that_is_not_ready_in_time_is_killed_and_its_late_word_counts_for_nothing() -> None:
-    pool = spared()
-    assert pool.pass_(20.0) == [Kill("a", 2, "its replacement was not ready in time")]
-    assert pool.ready(incarnation=2) == []
-    assert pool["a"].incarnation == 1
-    pool.exit(incarnation=2, ended=SIGKILL)
-    assert pool["a"].spare is None
-
-
-def test_a_child_that_fails_while_its_spare_starts_is_restarted_and_the_spare_is_dropped() -> None:
-    pool = spared()
-    pool.core.flags = SupervisorFlags(ordered=False, max_restarts=9)
-    actions = pool.exit(incarnation=1)
-    assert Kill("a", 2, "no longer needed") in actions
-    assert Spawn("a", 3) in actions
-    assert pool.exit(incarnation=2, ended=SIGKILL) == [], "dropped is not failed"
-    pool.ready(incarnation=3)
-    assert pool["a"].status is Status.RUNNING
-
-
-def test_a_supervisor_that_stops_waits_for_spare_and_retiring_alike() -> None:
-    starting, retiring = spared(), spared()
-    assert Kill("a", 2, "no longer needed") in starting.core.stop("told", starting.now_s)
-    starting.exit(incarnation=1, ended=NORMAL)
-    assert not starting.core.is_finished
-    starting.exit(incarnation=2, ended=SIGKILL)
-    assert starting.core.is_finished
-    assert Promote("a", 2) in retiring.ready(incarnation=2)
-    retiring.core.stop("told", retiring.now_s)
-    retiring.exit(incarnation=2, ended=NORMAL)
-    assert not retiring.core.is_finished
-    retiring.exit(incarnation=1, ended=NORMAL)
-    assert retiring.core.is_finished
-
-
-def test_no_second_replacement_begins_while_one_is_under_way() -> None:
-    pool = spared()
-    assert pool.core.used("a", 1, 99, pool.now_s) == []
-    pool.ready(incarnation=2)
-    pool["a"].spec = child(retirement=Retirement(max_uses=1, warm_spare=True))
-    assert pool.core.used("a", 2, 99, pool.now_s) == [], "the old one is still about to end"
 
 
 # ---- calls ----

@@ -10,7 +10,6 @@ from actors.board import SLOTS, ActorState
 from actors.errors import ChildNotStarted
 from actors.process import start_ticks
 from supervision import child_processes
-from supervision.child_spec import Retirement
 from supervision.messages import DeleteChild, RestartChild, TerminateChild, start_child
 from tests.conformance.world import BenchWorld, Ping, below, child
 
@@ -53,13 +52,6 @@ def test_a_start_that_is_asked_for_and_gets_no_process_is_an_error(world: BenchW
     refused = world.call(start_child(child("b")))
     assert (refused.ok, refused.reason) == (False, "could not be started: no process could be forked")
     assert list(world.which()) == ["a"]
-
-
-def test_a_replacement_that_gets_no_process_costs_the_old_one_nothing(world: BenchWorld) -> None:
-    world.grow(child("a", retirement=Retirement(max_age_s=5.0, jitter=0.0, warm_spare=True)))
-    fail_next(world, 1)
-    world.until(lambda: world.lives("a") == (3,) and world.is_up("a"), "the second replacement took over")
-    assert [who for who, _ in world.reported("start_error")] == ["a"]
 
 
 def test_a_process_that_cannot_be_watched_does_not_run_on_beside_the_next_one(
@@ -105,19 +97,6 @@ def test_a_start_without_a_process_gives_no_number_of_its_row_away_again(world: 
     assert started.ok
     assert started.incarnation > 57
     assert board.find("c") == slot, "the board has no other row"
-
-
-def test_a_replacement_in_a_row_of_an_ended_actor_gets_a_higher_number_than_that_actor(
-    world: BenchWorld,
-) -> None:
-    world.grow(child("a", retirement=Retirement(max_age_s=5.0, jitter=0.0, warm_spare=True)))
-    board = world.bench.board
-    for number in range(SLOTS - len(board.rows())):
-        slot = board.claim(f"other-{number}", "test")
-    board.set_state(slot, ActorState.FREE, incarnation=40, ended_incarnation=40)
-    world.until(lambda: board.find("a") == slot and world.is_up("a"), "the replacement took over")
-    assert board.get(slot, "incarnation") == 41
-    assert world.call(Ping(), "a") == Ping()
 
 
 def test_a_board_that_is_full_is_an_error_for_whoever_asks_for_one_more(world: BenchWorld) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.actor import Actor, Stop
-from actors.board import ActorState, Vitals, second_row
+from actors.board import ActorState, Vitals
 from actors.future import Future
 from actors.last_words import last_words
 from actors.process import EXIT_IGNORED, EXIT_SHUTDOWN, start_ticks
@@ -417,23 +417,6 @@ def test_a_call_that_is_read_first_after_a_freeze_does_not_have_a_stopping_child
     assert not tree.process("a").was_killed
 
 
-def test_a_replacement_and_its_predecessor_lose_none_of_their_time_by_a_freeze(
-    bench: InMemorySystem,
-) -> None:
-    policy = Retirement(max_age_s=2.0, jitter=0.0, warm_spare=True)
-    tree = Tree(bench, replace(child("a"), retirement=policy, hang_deadline_s=math.inf))
-    tree.get_ready("a")
-    bench.advance(3.0)
-    assert tree.processes() == ["a.1", "a.2"]
-    bench.clock.advance(3600.0)
-    bench.advance(1.0)
-    tree.get_ready(second_row("a"))
-    assert tree.row("a").incarnation == 2
-    bench.clock.advance(3600.0)
-    bench.advance(1.0)
-    assert not any(process.was_killed for process in tree.runtime.spawned)
-
-
 def turn_late(tree: Tree, *, every_s: float, within_s: float, beats: bool = False) -> None:
     """Let time pass while the supervisor has a turn only now and then, and child a beats or does not."""
     for _ in range(int(within_s / every_s)):
@@ -600,9 +583,8 @@ def test_a_crash_is_printed_with_its_traceback_and_what_is_no_failure_is_not(
     ]
 
 
-@pytest.mark.parametrize("warm_spare", [False, True])
-def test_a_child_is_replaced_within_a_second_after_it_was_used_up(tmp_path: Path, warm_spare: bool) -> None:
-    policy = Retirement(max_uses=3, warm_spare=warm_spare)
+def test_a_child_is_replaced_within_a_second_after_it_was_used_up(tmp_path: Path) -> None:
+    policy = Retirement(max_uses=3)
     tool = ChildSpec(id="tool", actor="tests.unit.supervision.travellers:Tool", retirement=policy)
     with InMemorySystem(tmp_path, live_children=True) as bench:
         bench.start(Supervisor, "sup", supervisor_args(SupervisorFlags(), (tool,)))
