@@ -17,7 +17,8 @@ from dart.cli.main import app
 from dart.config.cluster import ClusterConfig, cluster_field_rows
 from dart.config.config import Config, field_rows
 from dart.config.layers import literal
-from dart.config.problems import field_docstrings
+from dart.config.problems import describe, dotted, field_docstrings
+from dart.config.sections import ChildSettings, SupervisionSettings
 from dart.environments.sites.catalogue import SITES, site_of
 from dart.inspect.metrics import METRICS, Metric
 from dart.telemetry.events import KINDS, REPORT_FIELDS, REPORTS, EventKind
@@ -38,6 +39,16 @@ For everyone who writes a configuration file. A value comes from these defaults,
 `--set section.key=value`; the last of them wins. An empty file will do. `dartrl config check FILE` reports
 every problem at once; `dartrl config show FILE` prints the result with the origin of each value. Keys that
 end in `_s` are seconds. Terms are in the [glossary](../glossary.md).
+"""
+
+CHILDREN_HEAD = """
+## Supervised children
+
+What CHILD stands for in the sections above, and the defaults of each child that differ from those. Desktops
+and virtual machines have further ones; `dartrl config show` prints those of a run.
+
+| CHILD | supervises | defaults of its own |
+|---|---|---|
 """
 
 CLUSTER_FILE_HEAD = """\
@@ -112,8 +123,34 @@ otherwise.
 
 
 def configuration_page() -> str:
-    """One table per section, in file order."""
-    return CONFIGURATION_HEAD + "".join(_configuration_lines(Config, field_rows()))
+    """One table per section, in file order. The sections of supervised children have the same keys, which
+    stand once, at the end."""
+    children = tuple(f"supervision.{name}." for name, _ in _supervised())
+    rows = (row for row in field_rows() if not row[0].startswith(children))
+    lines = [*_configuration_lines(Config, rows), *_configuration_lines(Config, _child_rows()), CHILDREN_HEAD]
+    return CONFIGURATION_HEAD + "".join([*lines, *_children_lines()])
+
+
+def _supervised() -> Iterator[tuple[str, ChildSettings]]:
+    """Every child that has a section of its own, with its defaults."""
+    return ((name, child) for name, child in SupervisionSettings() if isinstance(child, ChildSettings))
+
+
+def _child_rows() -> list[tuple[str, str, Any]]:
+    """The keys of a child, those of one section together."""
+    defaults = dict(dotted(ChildSettings().model_dump(mode="json")))
+    sections = list(dict.fromkeys(key.rpartition(".")[0] for key in defaults))
+    by_section = sorted(defaults, key=lambda key: sections.index(key.rpartition(".")[0]))
+    return [(f"supervision.CHILD.{key}", describe(ChildSettings, key), defaults[key]) for key in by_section]
+
+
+def _children_lines() -> Iterator[str]:
+    """A row for each child: what it is, and which defaults it has of its own."""
+    usual, meaning = ChildSettings().model_dump(mode="json"), field_docstrings(SupervisionSettings)
+    for name, child in _supervised():
+        own = dict(dotted(child.model_dump(mode="json"))).items() - dict(dotted(usual)).items()
+        defaults = ", ".join(f"`{key} = {literal(value)}`" for key, value in sorted(own))
+        yield f"| `{name}` | {' '.join(meaning[name].split())} | {defaults} |\n"
 
 
 def cluster_file_page() -> str:
