@@ -94,17 +94,13 @@ def report(found: Mapping[str, Found]) -> Iterator[str]:
 
 
 def page(found: Mapping[str, Found], scoring: ScoringEnvironment) -> Iterator[str]:
-    """Yield the lines of a page in Markdown: totals, what tasks use, and each task that cannot be played."""
-    tasks = {task_id: one.task for task_id, one in found.items() if one.task is not None}
+    """Yield the lines of a page in Markdown: totals, what tasks need beyond the guest, and each task that
+    cannot be played."""
+    tasks = [one.task for one in found.values() if one.task is not None]
+    beyond = Counter(need for task in tasks for need in reaches(task, scoring))
     yield from ("```", *report(found), "```")
-    for title, counted in (
-        ("Beyond the guest", Counter(one for task in tasks.values() for one in reaches(task, scoring))),
-        ("Setup steps", Counter(step.type for task in tasks.values() for step in task.steps())),
-        ("Getters", Counter(str(look["type"]) for task in tasks.values() for look in task.looks())),
-        ("Metrics", Counter(check.function for task in tasks.values() for check in task.checks)),
-    ):
-        yield from ("", f"### {title}", "", "| name | number |", "|---|---:|")
-        yield from (f"| {name} | {count} |" for name, count in counted.most_common())
+    yield from ("", "### Beyond the guest", "", "| name | number |", "|---|---:|")
+    yield from (f"| {name} | {count} |" for name, count in beyond.most_common())
     yield from ("", "### Tasks that cannot be played", "", "| task | what it needs |", "|---|---|")
     yield from (f"| `{task_id}` | {'; '.join(one.needs)} |" for task_id, one in found.items() if one.needs)
     yield from ("", "### Tasks that training leaves out", "", "| task | why |", "|---|---|")
