@@ -357,7 +357,6 @@ class Actor:
     def turn(self) -> None:
         """Take what has come: mail, finished work, due timers; then say when to be called again."""
         self.__heartbeat.beat()
-        self.__writer.learn_name()
         self.__mailbox.drain()
         self.__heartbeat.busy("finished work and timers")
         self.__work.deliver()

@@ -10,7 +10,7 @@ rows at once.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from actors.board import LIVING, MOST, STATES, ActorState, Board, Vitals, second_row
+from actors.board import LIVING, MOST, STATES, ActorState, Board, Vitals
 from actors.clock import Clock
 from actors.link import Activity, ChangeLog, Row, can_be_announced, machine_row, seen_elsewhere
 
@@ -165,15 +165,11 @@ class AnnouncedRows:
         """The rows of exported names and the rows below plain names, each with its slot."""
         below = self._board.slots_by_parent() if any(seen.is_plain for seen in self._exports.values()) else {}
         for name, seen in self._exports.items():
-            for bearer in (name, second_row(name)) if seen.is_plain else (name,):
-                slot = self._board.find(bearer)
-                seen_as = seen_elsewhere(bearer, self._host, seen.is_plain)
-                if slot is None or self._board.get(slot, "route") or not can_be_announced(seen_as):
-                    continue
-                yield (
-                    slot,
-                    AnnouncedRow(seen_as, self._host, machine_row(self._host), seen.is_announced_to_all),
-                )
+            slot = self._board.find(name)
+            seen_as = seen_elsewhere(name, self._host, seen.is_plain)
+            if slot is not None and not self._board.get(slot, "route") and can_be_announced(seen_as):
+                parent = machine_row(self._host)
+                yield slot, AnnouncedRow(seen_as, self._host, parent, seen.is_announced_to_all)
             if seen.is_plain:
                 yield from self._below(name, seen, below)
 

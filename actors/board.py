@@ -84,19 +84,6 @@ class ActorState(StrEnum):
     """A child in quarantine: it failed too often, and its supervisor's circuit breaker leaves it alone."""
 
 
-def second_row(name: str) -> str:
-    """The name of an actor's second row, in which its replacement starts before it takes over the name."""
-    return f"{name}~"
-
-
-def row_beside(name: str) -> str:
-    """The name of the second row for the name of the first, and the reverse.
-
-    The two rows swap names when a replacement takes over.
-    """
-    return name.removesuffix("~") if name.endswith("~") else second_row(name)
-
-
 STATES = tuple(ActorState)
 """The states in the order of their numbers in a row."""
 
@@ -235,16 +222,6 @@ class Vitals:
     """Messages that the actor could not send: a mailbox was full, or no actor had the name."""
     uses: int
     last_error: str
-
-    @property
-    def is_second_row(self) -> bool:
-        """Whether an actor's replacement starts in this row, or its old process ends here (`second_row`)."""
-        return self.name.endswith("~")
-
-    @property
-    def is_unused(self) -> bool:
-        """Whether the row is free, or is a second row whose process has ended."""
-        return self.state is ActorState.FREE or (self.is_second_row and self.state is ActorState.STOPPED)
 
 
 _STAYS = frozenset({"name", "incarnation"})
@@ -475,7 +452,7 @@ class Board:
         return STATES[int(self.get(slot, "state"))]
 
     def find(self, name: str) -> int | None:
-        """The slot that has a name now, or None. A supervisor may move a name to another slot."""
+        """The slot that has a name now, or None. A name that was forgotten may get another slot."""
         slot = self._slots.get(name)
         if slot is not None and self.get(slot, "name") == name:
             return slot

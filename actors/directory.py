@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from actors.announced_rows import AnnouncedRow
-from actors.board import LIVING, MAX_PLACED_INCARNATION, STATES, WAITING, ActorState, Board, row_beside
+from actors.board import LIVING, MAX_PLACED_INCARNATION, STATES, WAITING, ActorState, Board
 from actors.clock import Clock
 from actors.errors import ActorError
 from actors.link import Activity, Row, can_be_announced, host_in, machine_row
@@ -232,13 +232,11 @@ class Directory:
     # ---- inside: rows ----
 
     def _slot_for(self, teller: str, row: Row) -> int:
-        """The slot of a row on this board. A row that got another name on its host is renamed in its slot."""
+        """The slot of a row on this board. A row that has another name on its host loses its earlier one."""
         slot = self._slots.get((teller, row.slot))
         if slot is not None:
             before = str(self._board.get(slot, "name"))
-            if before == row_beside(row.name) and self._may_swap(before, row):
-                self._swap(slot, before, row.name)
-            elif before != row.name and self._is_of(before, row.host):
+            if before != row.name and self._is_of(before, row.host):
                 self._forget_name(before, slot)
         slot = self._board.claim(row.name, row.parent, incarnation=row.incarnation)
         if not self._is_of(row.name, row.host):
@@ -250,10 +248,6 @@ class Directory:
     def _is_of(self, name: str, host: str) -> bool:
         known = self._names.get(name)
         return known is not None and known.host == host
-
-    def _may_swap(self, before: str, row: Row) -> bool:
-        is_free = self._board.find(row.name) is None
-        return self._is_of(before, row.host) and (is_free or self._is_of(row.name, row.host))
 
     def _unbind(self, slot: int) -> None:
         """Forget which announced rows a slot stands for: their activities are not those of its next actor."""
@@ -293,16 +287,6 @@ class Directory:
                 self._drop_name(name)
             else:
                 self._forget_name(name, slot)
-
-    def _swap(self, slot: int, before: str, after: str) -> None:
-        """Swap the names of two rows, because a replacement took over; asks of either process go on."""
-        other = self._board.find(after)
-        self._board.set(slot, name=after)
-        known = self._names.pop(after, None)
-        self._names[after] = self._names.pop(before)
-        if other is not None and known is not None:
-            self._board.set(other, name=before)
-            self._names[before] = known
 
     def _forget_name(self, name: str, slot: int) -> None:
         """Mark a name as forgotten: on its own host, its row belongs to another actor by now."""

@@ -15,9 +15,6 @@ class EnvelopeWriter:
 
     def __init__(self, identity: Identity, board: Board, mail: Mail, clock: Clock) -> None:
         self.name = identity.name
-        """The name of the actor now."""
-        self.names = {identity.name}
-        """Every name that the actor has had. Mail under an earlier name is still for this actor."""
         self._slot = identity.slot
         self._incarnation = identity.incarnation
         self._board = board
@@ -26,17 +23,9 @@ class EnvelopeWriter:
         self._ids = itertools.count(1)
         self._unsent = 0
 
-    def learn_name(self) -> None:
-        """Read the actor's name from the board, because a supervisor renames a spare that takes over and its
-        predecessor."""
-        self.name = self._board.get(self._slot, "name")
-        self.names.add(self.name)
-
     def is_own_name(self, name: str) -> bool:
-        """Whether the owner of this writer has or had this name, so that mail to it is for the owner."""
-        if name not in self.names:
-            self.learn_name()
-        return name in self.names
+        """Whether mail to a name is for the owner of this writer."""
+        return name == self.name
 
     def write(
         self, kind: MessageKind, to: str, content: Any, *, deadline_s: float = 0.0, to_incarnation: int = 0

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from actors.board import LIVING, ActorState, Board, row_beside
+from actors.board import LIVING, ActorState, Board
 from actors.codec import MAX_MESSAGE_BYTES, SIGNATURE_BYTES, Envelope, decode, encode
 from actors.errors import ActorDied, MailboxFull, MalformedMessage, Unauthenticated
 from actors.replay_guard import ReplayGuard
@@ -130,17 +130,14 @@ class Mail:
         self._carrier.close()
 
     def _address_of(self, name: str, incarnation: int) -> Address:
-        """The address of a name (incarnation 0), or of one incarnation, which may be in the second row."""
-        if incarnation == 0:
-            return self.resolve(name)
-        for row in (name, row_beside(name)):
-            slot = self._board.find(row)
-            if slot is not None and self._is_current(slot, incarnation):
-                return Address(slot, incarnation)
-        current = self.resolve(name).incarnation
-        raise ActorDied(
-            f"incarnation {incarnation} of {name!r} has ended; the name has incarnation {current} now"
-        )
+        """The address of a name (incarnation 0), or of one incarnation."""
+        current = self.resolve(name)
+        if incarnation not in (0, current.incarnation):
+            raise ActorDied(
+                f"incarnation {incarnation} of {name!r} has ended; the name has incarnation "
+                f"{current.incarnation} now"
+            )
+        return current
 
     def _inbox_of(self, address: Address, name: str) -> Address:
         route = int(self._board.get(address.slot, "route"))

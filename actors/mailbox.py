@@ -160,7 +160,7 @@ class Mailbox:
 
     def take(self, envelope: Envelope) -> None:
         """Handle one envelope, or refuse it and say why."""
-        if envelope.to not in self._writer.names:
+        if not self._writer.is_own_name(envelope.to):
             self._actor.on_foreign(envelope)
         elif envelope.to_incarnation != self._identity.incarnation:
             self._mail.refused += 1

@@ -225,7 +225,7 @@ class Injector:
         return [row for row in self._board.rows() if row.state is not ActorState.FREE]
 
     def _all_up(self) -> bool:
-        return all(is_up(row) for row in self._rows() if not row.is_second_row and row.parent != "launcher")
+        return all(is_up(row) for row in self._rows() if row.parent != "launcher")
 
     def _is_meant(self, row: Vitals, victim: str) -> bool:
         return is_any(row.name, victim) if victim.endswith("-") else row.name == victim

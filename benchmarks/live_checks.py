@@ -149,7 +149,7 @@ def processes(actors: Sequence[Mapping[str, Any]], truth: Truth) -> Iterator[str
     pid_of = {one["name"]: one["pid"] for one in actors}
     for one in actors:
         process = living.get(one["pid"])
-        if one["state"] != "running" or one["name"].endswith("~"):
+        if one["state"] != "running":
             continue
         if process is None:
             if one["process"] != "gone":

@@ -106,7 +106,7 @@ def _role_of_actor(name: str) -> str:
     for prefix, role in (("env-", "environments"), ("rollout-", "engines")):
         if name.startswith(prefix):
             return role
-    return name.removesuffix("~")
+    return name
 
 
 # ---- series ----

@@ -7,7 +7,7 @@ from actors.board import ActorState, Board, Vitals
 
 def tree_lines(board: Board) -> list[str]:
     """One line per actor: name, state, incarnation, and why it was last restarted."""
-    rows = [row for row in board.rows() if not row.is_unused]
+    rows = [row for row in board.rows() if row.state is not ActorState.FREE]
     names = {row.name for row in rows}
     roots = [row for row in rows if row.parent not in names and row.state is not ActorState.STOPPED]
     return [line for root in roots for line in _branch(root, rows, "", "")]

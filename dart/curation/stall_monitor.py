@@ -107,7 +107,7 @@ class StallMonitor:
 
     def _environment_parts(self, board: BoardRows) -> tuple[Component, ...]:
         """Return the environments that exist now; if none exists yet, the configured ones."""
-        rows = [row for row in board.rows() if row.name.startswith("env-") and not row.is_second_row]
+        rows = [row for row in board.rows() if row.name.startswith("env-")]
         there = tuple(_part(row) for row in rows if row.state is not ActorState.FREE)
         return there or tuple(_part_of(name, board) for name in self._environments)
 

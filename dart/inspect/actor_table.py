@@ -129,10 +129,9 @@ def is_shown(row: Vitals) -> bool:
     """Whether a row of the board shows an actor.
 
     A row that is free shows no actor, nor does the row of a client: a process that sends asks but is no
-    actor. While an actor is replaced, the board has a second row for its next process; that row counts only
-    while the next process exists.
+    actor.
     """
-    return bool(row.parent) and not row.is_unused
+    return bool(row.parent) and row.state is not ActorState.FREE
 
 
 def _row(row: Vitals, process: Process, recent: int, window_s: float, now_s: float) -> ActorRow:

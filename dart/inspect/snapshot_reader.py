@@ -189,8 +189,8 @@ def _main_process(run_dir: Path) -> int | None:
 
 
 def _restarts(vitals: Sequence[Vitals]) -> int:
-    """Return how often the actors were restarted. A second row has a copy of its actor's number."""
-    return sum(row.restarts for row in vitals if is_shown(row) and not row.is_second_row)
+    """Return how often the actors were restarted."""
+    return sum(row.restarts for row in vitals if is_shown(row))
 
 
 def _of_all_tasks(measured: Mapping[str, Score], tasks: int) -> float | None:

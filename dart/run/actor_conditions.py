@@ -15,11 +15,9 @@ from supervision.host_messages import BRIDGE, HOST, HOSTS, PLACED
 def known(rows: Iterable[Vitals]) -> dict[str, Vitals]:
     """Return the board's rows of actors by name.
 
-    Rows of clients (processes that only send asks) and of deleted children are left out, and so is the second
-    row of a child that is being replaced.
+    Rows of clients (processes that only send asks) and of deleted children are left out.
     """
-    named = (row for row in rows if row.parent and row.state is not ActorState.FREE)
-    return {row.name: row for row in named if not row.is_second_row}
+    return {row.name: row for row in rows if row.parent and row.state is not ActorState.FREE}
 
 
 def why_not_restart(name: str, actors: Mapping[str, Vitals]) -> str:

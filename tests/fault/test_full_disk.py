@@ -124,7 +124,7 @@ from actors.board import Board
 
 board = Board(Path(sys.argv[1]))
 for number in range(board.slots):
-    print(len(board.rows()), board.claim(f"rollout-{number}~", "pool"))
+    print(len(board.rows()), board.claim(f"rollout-{number}", "pool"))
 """
     with small_disk(tmp_path / "disk", "512k") as disk:
         Board.create(disk / "board", 64).close()

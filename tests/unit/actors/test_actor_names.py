@@ -1,4 +1,4 @@
-"""An actor is its slot and its incarnation; what it is called may change while it runs."""
+"""Mail that reaches an actor under the name of another one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from actors.actor import Actor, Sender, receives
-from actors.asks import LIVENESS_CHECK_S
 from actors.codec import Envelope, MessageKind, message
 from actors.errors import ActorDied
 from actors.testing import InMemorySystem
@@ -16,91 +15,26 @@ from actors.testing import InMemorySystem
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    after_s: float = 0.0
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskThem:
-    whom: str
-
-
-@message
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IAm:
-    incarnation: int
+    pass
 
 
 class Worker(Actor):
-    """Says which incarnation it is, at once or later; asks others as told."""
+    """Notes who greets it."""
 
     def on_start(self) -> None:
         self.senders: list[str] = []
 
     @receives(Hello)
-    async def hello(self, call: Hello, sender: Sender) -> IAm:
+    def hello(self, call: Hello, sender: Sender) -> Hello:
         self.senders.append(sender.name)
-        await self.sleep(call.after_s)
-        return IAm(incarnation=self.identity.incarnation)
-
-    @receives(AskThem)
-    async def ask_them(self, call: AskThem, sender: Sender) -> IAm:
-        answer: IAm = await self.ask(call.whom, Hello())
-        return answer
+        return call
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[InMemorySystem]:
     with InMemorySystem(tmp_path) as bench:
-        bench.start(Worker, "spare")
         bench.start(Worker, "env")
         yield bench
-
-
-def swap(bench: InMemorySystem) -> None:
-    """The spare takes over the name, as a supervisor does it."""
-    old, spare = bench.board.find("env"), bench.board.find("spare")
-    assert old is not None
-    assert spare is not None
-    bench.board.set(spare, name="env")
-    bench.board.set(old, name="env~retired")
-
-
-def test_a_spare_that_took_over_a_name_gets_its_mail_and_the_retired_one_none(bench: InMemorySystem) -> None:
-    old, spare = bench.actor("env"), bench.actor("spare")
-    swap(bench)
-    bench.tell("env", Hello())
-    bench.settle()
-    assert (old.senders, spare.senders) == ([], ["asker"])
-
-
-def test_an_actor_that_was_renamed_while_it_was_asked_may_still_answer(bench: InMemorySystem) -> None:
-    answer = bench.ask("env", Hello(after_s=2.0))
-    bench.advance(1.0)
-    swap(bench)
-    bench.advance(1.5)
-    assert answer.result() == IAm(incarnation=1)
-
-
-def test_a_renamed_actor_that_ends_before_it_answers_ends_the_ask(bench: InMemorySystem) -> None:
-    answer = bench.ask("env", Hello(after_s=60.0), deadline_s=3600.0)
-    bench.settle()
-    swap(bench)
-    bench.advance(1.0)
-    assert not answer.is_done
-    bench.kill("env~retired")
-    bench.advance(2 * LIVENESS_CHECK_S)
-    with pytest.raises(ActorDied, match="'env' ended before it answered"):
-        answer.result()
-
-
-def test_a_spare_is_answered_under_the_name_it_took_over(bench: InMemorySystem) -> None:
-    other = bench.start(Worker, "other")
-    swap(bench)
-    answer = bench.ask("env", AskThem(whom="other"))
-    bench.settle()
-    assert answer.result() == IAm(incarnation=1)
-    assert other.senders == ["env"]
 
 
 def foreign(bench: InMemorySystem, kind: MessageKind) -> Envelope:

@@ -237,7 +237,6 @@ def test_a_child_that_was_forked_during_a_claim_does_not_keep_the_lock(board: Bo
 
 
 def test_a_name_can_move_to_another_slot_while_others_read(board: Board) -> None:
-    """Warm spares: the replacement takes the name first, then the old one is renamed; no moment without."""
     reader = Board(board.path)
     old, spare = board.claim("env", "root"), board.claim("env~spare", "root")
     assert reader.find("env") == old

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.actor import Actor, Sender, receives
-from actors.board import GAUGES, ActorState, Board, second_row
+from actors.board import GAUGES, ActorState, Board
 from actors.bridge_messages import Export, WhichLinks
 from actors.codec import message
 from actors.early_frames import EARLY_FRAMES
@@ -207,28 +207,6 @@ def test_rows_that_only_the_leader_is_told_of_are_on_no_third_board_and_still_ge
     three.benches["b"].kill("player-1")
     three.run(0.3)
     assert three.benches["c"].row("player-1").state is ActorState.STOPPED, "whom it wrote to hears of its end"
-
-
-def test_asks_for_an_actor_that_is_replaced_elsewhere_are_answered_by_the_one_that_was_asked(
-    three: Machines,
-) -> None:
-    """The supervisor over there swaps the names of the two rows, as `ChildProcesses.promote` does."""
-    asked = three.ask("a", "rollout-1", Note(text="later"), deadline_s=10.0)
-    three.run(0.3)
-    there, old = board(three, "b"), slot_of(three, "b", "rollout-1")
-    before = three.benches["a"].row("rollout-1")
-    three.start("b", Keeper, second_row("rollout-1"), parent="pool")
-    new = slot_of(three, "b", second_row("rollout-1"))
-    there.set(new, incarnation=before.incarnation + 1)
-    three.run(0.3)
-    there.set_state(new, ActorState.RUNNING, name="rollout-1")
-    there.set_state(old, ActorState.STOPPING, name=second_row("rollout-1"))
-    three.run(0.3)
-    assert three.benches["a"].row("rollout-1").incarnation == before.incarnation + 1
-    assert three.benches["a"].row(second_row("rollout-1")).slot == before.slot
-    assert not asked.is_done
-    three.run(3.0)
-    assert asked.result().text == "later"
 
 
 def test_a_row_that_another_actor_has_by_now_is_no_more_elsewhere(three: Machines) -> None:

@@ -84,7 +84,6 @@ def test_every_planned_signal_has_a_number() -> None:
         ("env-003", "env-", True),
         ("rollout-0", "rollout-", True),
         ("rollout_pool", "rollout-", False),
-        ("env-003~", "env-", False),
         ("environment_pool", "env-", False),
     ],
 )

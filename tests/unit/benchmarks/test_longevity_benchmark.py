@@ -36,7 +36,7 @@ def sample(number: int, **changed: Any) -> dict[str, Any]:
 
 def test_a_process_has_the_role_of_its_actor_or_of_the_actor_it_descends_from() -> None:
     parents = {1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 2, 7: 6, 8: 1}
-    names = {2: "environment_pool", 3: "env-001~", 6: "rollout-0"}
+    names = {2: "environment_pool", 3: "env-001", 6: "rollout-0"}
 
     roles = {pid: role_of(pid, parents, names, launcher=1) for pid in parents}
 

@@ -120,13 +120,11 @@ def test_a_snapshot_says_whether_the_run_runs_and_what_is_wrong_with_its_main_pr
     assert (suspended.is_running, suspended.main_is, suspended.is_healthy) == (True, "suspended", False)
 
 
-def test_restarts_are_those_of_the_actors_and_no_second_or_free_row_counts(
+def test_restarts_are_those_of_the_actors_and_no_free_row_counts(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
     show(board, "env-000", restarts=3)
-    show(board, "env-000~", ActorState.STARTING, restarts=3)
     show(board, "env-001", restarts=1)
-    show(board, "env-001~", ActorState.STOPPED, restarts=1)
     show(board, "env-002", ActorState.FREE, restarts=5)
     with SnapshotReader(paths, CONFIG) as reader:
         assert reader.read().restarts == 4

@@ -20,7 +20,6 @@ PARENTS = {
     "environment_pool": "root",
     "env-000": "environment_pool",
     "env-001": "environment_pool",
-    "env-001~": "environment_pool",
     "control": "",
 }
 
@@ -57,7 +56,7 @@ def actors(rows: list[Vitals]) -> dict[str, Vitals]:
     return known(rows)
 
 
-def test_clients_second_rows_and_forgotten_children_are_no_actors(rows: list[Vitals]) -> None:
+def test_clients_and_forgotten_children_are_no_actors(rows: list[Vitals]) -> None:
     forgotten = [replace(row, state=ActorState.FREE) if row.name == "env-000" else row for row in rows]
 
     assert set(known(forgotten)) == {"root", "curator", "environment_pool", "env-001"}
