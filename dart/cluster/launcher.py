@@ -59,7 +59,7 @@ AGENTS_STOP_S = 15.0
 
 ROWS_LEAST = 1024
 ROWS_PER_ACTOR = 3
-"""Rows of a board for each actor of the cluster: one for the actor, and two that forgotten names may take."""
+"""Rows of a board for each actor of the cluster: its own, and room for clients and names of lost hosts."""
 
 NODES_S = 240.0
 """Longest wait in seconds until Ray runs on all machines of `engine.ssh`."""
