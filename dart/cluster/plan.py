@@ -81,7 +81,6 @@ class ClusterPlan:
     shards: tuple[PlacedSpec, ...]
     capabilities: Mapping[str, Mapping[str, int]]
     """By node, the capabilities that it declares (`capabilities`)."""
-    trainer_gpus: tuple[str, ...]
 
 
 def plan_cluster(
@@ -124,7 +123,6 @@ def plan_cluster(
         nodes=tuple(_node_plan(node, trainer, shards, placement.hosts) for node in ordered),
         shards=shards,
         capabilities=capable,
-        trainer_gpus=_last_gpus(ordered[0], trainer),
     )
 
 

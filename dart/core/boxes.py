@@ -45,12 +45,6 @@ class Box:
         """Whether the box lies on a screen of this size, the screen's border included."""
         return self.left >= 0 and self.top >= 0 and self.right <= width and self.bottom <= height
 
-    def overlap(self, other: "Box") -> float:
-        """Return the area that two boxes share; 0 for boxes that only touch."""
-        width = min(self.right, other.right) - max(self.left, other.left)
-        height = min(self.bottom, other.bottom) - max(self.top, other.top)
-        return max(0.0, width) * max(0.0, height)
-
     def scaled(self, x_factor: float, y_factor: float) -> "Box":
         """Return the box on a screen whose width and height are multiplied by these factors."""
         return Box(self.left * x_factor, self.top * y_factor, self.right * x_factor, self.bottom * y_factor)

@@ -38,7 +38,8 @@ async def solve(environment: SitesEnvironment, task_id: str, seed: int) -> float
     async for action in solution(environment, start.instruction):
         ends.append((await environment.step(action, deadline_s=DEADLINE_S)).terminated)
         await environment.observe(deadline_s=DEADLINE_S)
-    assert ends == [False] * (environment.task.num_actions - 1) + [True]
+    task = environment.task
+    assert ends == [False] * (task.site.machine.num_actions(task.solution) - 1) + [True]
     return await environment.evaluate(deadline_s=DEADLINE_S)
 
 

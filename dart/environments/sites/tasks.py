@@ -47,11 +47,6 @@ class Task:
     goal: Goal | None
     solution: tuple[Act, ...]
 
-    @property
-    def num_actions(self) -> int:
-        """Number of actions of the solution."""
-        return self.site.machine.num_actions(self.solution)
-
 
 def task_ids() -> tuple[str, ...]:
     """Return the ids of all tasks."""

@@ -51,7 +51,7 @@ def test_gpus_that_ray_was_not_given_are_left_to_others(monkeypatch: pytest.Monk
     joined = launched.join(list(nodes))
 
     assert joined.gpus == EIGHT[:4]
-    assert training_of(joined, run).gpus == launched.plan.trainer_gpus == ("2", "3")
+    assert training_of(joined, run).gpus == launched.plan.nodes[0].trainer_gpus == ("2", "3")
     follower: Any = launched.agents["b"].handle
     (spec, _), _ = follower.run.remote.call_args
     assert spec.engine_gpus == ("0", "1")

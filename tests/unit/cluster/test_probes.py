@@ -145,7 +145,7 @@ def pooled(monkeypatch: pytest.MonkeyPatch, **of_control: str) -> list[Roles]:
         monkeypatch.setenv(name, value)
     config = Config.model_validate({"environments": {"kind": "osworld", "osworld": {"provider": "pool"}}})
     nodes = [NodePlan(node=name, is_control=name == "a", environments=("env-000",)) for name in ("a", "b")]
-    roles = roles_of(ClusterPlan(nodes=tuple(nodes), shards=(), capabilities={}, trainer_gpus=()), config)
+    roles = roles_of(ClusterPlan(nodes=tuple(nodes), shards=(), capabilities={}), config)
     monkeypatch.delenv("DARTRL_POOL_TOKEN", raising=False)
     return [replace(one, servers=()) for one in roles.values()]
 
@@ -162,7 +162,7 @@ def test_a_node_needs_room_for_logs_its_cache_and_what_its_engines_and_trainer_s
         NodePlan(node="b", is_control=False, engines={"rollout-0": ("0",)}),
         NodePlan(node="c", is_control=False, environments=("env-000",)),
     )
-    roles = roles_of(ClusterPlan(nodes=nodes, shards=(), capabilities={}, trainer_gpus=()), config)
+    roles = roles_of(ClusterPlan(nodes=nodes, shards=(), capabilities={}), config)
     least, weights = NODE_LOG_BYTES + 10**6, 4 * 10**6
     assert {name: role.disk_bytes - least for name, role in roles.items()} == {
         "a": 3 * 3 * weights,
@@ -175,7 +175,7 @@ def test_a_node_needs_room_for_logs_its_cache_and_what_its_engines_and_trainer_s
 def test_the_bundled_cluster_job_of_a_laptop_needs_little_room_on_each_node(is_control: bool) -> None:
     config = load_cluster(Path("cluster")).run
     node = NodePlan(node="a", is_control=is_control, engines={"rollout-0": ()}, environments=("env-000",))
-    roles = roles_of(ClusterPlan(nodes=(node,), shards=(), capabilities={}, trainer_gpus=()), config)
+    roles = roles_of(ClusterPlan(nodes=(node,), shards=(), capabilities={}), config)
     assert roles["a"].disk_bytes < 5 * 10**9
 
 
@@ -207,7 +207,7 @@ def test_only_nodes_with_environments_must_reach_the_server_of_their_machines() 
         "osworld": {"provider": "pool", "pool": {"server": "http://pool.example"}},
     }
     nodes = (NodePlan(node="a", is_control=True), NodePlan(node="b", is_control=False, environments=("e",)))
-    plan = ClusterPlan(nodes=nodes, shards=(), capabilities={}, trainer_gpus=())
+    plan = ClusterPlan(nodes=nodes, shards=(), capabilities={})
     roles = roles_of(plan, Config.model_validate({"environments": environments}))
     assert ("pool.example", 80) in roles["b"].servers
     assert ("pool.example", 80) not in roles["a"].servers
