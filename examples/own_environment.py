@@ -52,7 +52,7 @@ def make(config: Config, name: str, paths: RunPaths) -> SquareEnvironment:
 async def main() -> None:
     square = SquareEnvironment()
     for click in (Click(80, 130), Click(5, 5)):
-        seen = await square.reset("square/one", seed=7, deadline_s=1.0)
+        seen = await square.reset("own/square", seed=7, deadline_s=1.0)
         result = await square.step(click, deadline_s=1.0)
         reward = await square.evaluate(deadline_s=1.0)
         print(f"{seen.instruction} {click} ended: {result.terminated}, reward {reward}")

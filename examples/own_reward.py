@@ -7,7 +7,6 @@ from dart.core.actions import Action, Click, Wait
 from dart.core.run_directory import RunPaths
 from dart.environments.miniwob import environment as miniwob
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult, WrappedEnvironment
-from examples.own_environment import SquareEnvironment
 
 PER_STEP = 0.9
 """A success after n steps is worth PER_STEP ** (n - 1) of its score."""
@@ -37,9 +36,11 @@ def make(config: Config, name: str, paths: RunPaths) -> ShorterIsBetter:
 
 
 async def main() -> None:
+    from examples.own_environment import SquareEnvironment
+
     environment = ShorterIsBetter(SquareEnvironment())
     for actions in ([Click(80, 130)], [Wait(), Wait(), Click(80, 130)]):
-        await environment.reset("square/one", seed=7, deadline_s=1.0)
+        await environment.reset("own/square", seed=7, deadline_s=1.0)
         for action in actions:
             await environment.step(action, deadline_s=1.0)
         print(f"{len(actions)} steps: reward {await environment.evaluate(deadline_s=1.0):.2f}")

@@ -7,6 +7,7 @@ frozen models or plain data. No heavy library is imported here, so that commands
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import reduce
@@ -20,7 +21,7 @@ from pydantic import ValidationError
 from dart.config import sections
 from dart.config.alarm_names import LearningAlarm
 from dart.config.bundled import bundled_folder, configuration_file
-from dart.config.environment_kinds import KINDS
+from dart.config.environment_kinds import KINDS, kind_of
 from dart.config.gpus import RUN_ON_GPUS, shared_gpu_problems
 from dart.config.hub import fetched_from, hub_policy, is_address
 from dart.config.injected_faults import InjectedFault
@@ -49,7 +50,16 @@ from dart.core.types import ACTORS_MOST
 
 UNKNOWN_TASKS_SHOWN = 5
 
-PATHS_AS_TEXT = ("environments.executable", "environments.miniwob.pages", "context.prompt", "grounding.base")
+OWN_FUNCTION = re.compile(r"(.+\.py|[^\W\d]\w*(\.[^\W\d]\w*)*):[^\W\d]\w*")
+"""Pattern of `environments.make`."""
+
+PATHS_AS_TEXT = (
+    "environments.executable",
+    "environments.make",
+    "environments.miniwob.pages",
+    "context.prompt",
+    "grounding.base",
+)
 """Keys whose text is a path. It may be empty, which a path may not."""
 
 REVERT_FIELDS = ("address", "host", "port", "snapshot")
@@ -146,7 +156,7 @@ def resolve(
         refused = refused_keys(error)
         # Check the rest of the file too: a refused value counts as not given.
         config = Config.model_validate(without_refused(data, error, defaults))
-    config = _with_pages_found(config, path)  # the pages are tasks, which the check below needs
+    config = _with_own_files_found(config, path)  # pages are tasks, which the check below needs
     problems += [
         Problem(given_by(keys, origins), keys[0], text)
         for keys, text in (() if is_kept else contradictions(config))
@@ -198,12 +208,13 @@ def kept_config(path: Path) -> Config:
 
 
 def _places_of(config: Config) -> tuple[tuple[str, Path | str], ...]:
-    """Return what `_with_files_found` and `_with_pages_found` replace, by key."""
+    """Return the files and folders that `_with_files_found` and `_with_own_files_found` replace, by key."""
     return (
         ("training.policy", config.training.policy),
         ("grounding.base", config.grounding.base),
         ("context.prompt", config.context.prompt),
         ("environments.miniwob.pages", config.environments.miniwob.pages),
+        ("environments.make", config.environments.make),
     )
 
 
@@ -225,16 +236,18 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
     return config.model_copy(update={"training": training, "context": context, "grounding": grounding})
 
 
-def _with_pages_found(config: Config, path: Path | None) -> Config:
-    """Replace the folder of own pages by its whole path, if it exists in one of the places where
-    `_with_files_found` looks. A run keeps it, and may be continued from another folder."""
-    given = config.environments.miniwob.pages
-    if not given:
-        return config
-    pages = _text_found(given, [*_places_of_files(path), Path.cwd()])
-    miniwob = config.environments.miniwob.model_copy(update={"pages": pages})
-    environments = config.environments.model_copy(update={"miniwob": miniwob})
-    return config.model_copy(update={"environments": environments})
+def _with_own_files_found(config: Config, path: Path | None) -> Config:
+    """Replace the folder of own pages and the file of own environments by their whole paths, if they exist in
+    one of the places where `_with_files_found` looks. A run keeps them, and may be continued from another
+    folder."""
+    environments, places = config.environments, [*_places_of_files(path), Path.cwd()]
+    pages = _text_found(environments.miniwob.pages, places)
+    file, colon, function = environments.make.rpartition(":")
+    make = _text_found(file, places) + colon + function if file.endswith(".py") else environments.make
+    miniwob = environments.miniwob.model_copy(update={"pages": pages})
+    return config.model_copy(
+        update={"environments": environments.model_copy(update={"miniwob": miniwob, "make": make})}
+    )
 
 
 def _places_of_files(path: Path | None) -> list[Path]:
@@ -287,6 +300,7 @@ def contradictions(config: Config) -> Iterator[Contradiction]:
     yield from _task_problems(config)
     yield from _fault_problems(config.environments)
     yield from _replay_problems(config.environments)
+    yield from _make_problems(config.environments)
     yield from _provider_problems(config.environments)
     yield from _evaluation_problems(config.environments)
     yield from _size_problems(config)
@@ -541,12 +555,28 @@ def _fault_problems(environments: sections.EnvironmentsSettings) -> Iterator[Con
     """Yield a problem for each enabled fault that the configured kind of environment cannot have."""
     if not environments.faults.enabled:
         return
-    for kind in set(InjectedFault) - KINDS[environments.kind].injectable:
+    made = f" that {environments.make} makes" if environments.make else ""
+    for kind in set(InjectedFault) - kind_of(environments).injectable:
         if getattr(environments.faults, kind.value):
             yield (
                 (f"environments.faults.{kind.value}", "environments.kind"),
-                f"must be 0: environments of kind {environments.kind!r} cannot have this fault",
+                f"must be 0: environments of kind {environments.kind!r}{made} cannot have this fault",
             )
+
+
+def _make_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:
+    """Yield a problem if `environments.make` names no function, or is missing where it is needed."""
+    if not environments.make and environments.kind == "own":
+        yield (
+            ("environments.make", "environments.kind"),
+            "must name the function that makes environments of kind 'own', such as 'my_task.py:make', got ''",
+        )
+    elif environments.make and not OWN_FUNCTION.fullmatch(environments.make):
+        yield (
+            ("environments.make",),
+            "must be FILE.py:FUNCTION or MODULE:FUNCTION, such as 'my_task.py:make', got "
+            f"{shortened(repr(environments.make))}",
+        )
 
 
 def _replay_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:

@@ -1,15 +1,19 @@
 """The table of environment kinds (`environments.kind`). All code that depends on the kind reads this table.
 
-To add a kind, write its environment (`dart.environments.protocol.Environment`) and add a row here. A row
-names functions as "module:function". A function is imported when it is called, so each kind needs only its
-own libraries, and reading a configuration needs none of them.
+To add a kind to dartrl, write its environment (`dart.environments.protocol.Environment`) and add a row here.
+A row names functions as "module:function". A function is imported when it is called, so each kind needs only
+its own libraries, and reading a configuration needs none of them. The kind `own` is for environments outside
+of this package, which the configuration names (`environments.make`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from dart.config.injected_faults import DESKTOP_FAULTS, InjectedFault
+
+if TYPE_CHECKING:
+    from dart.config.sections import EnvironmentsSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,20 @@ KINDS: Mapping[str, EnvironmentKind] = {
         give_back="dart.environments.osworld.give_back:give_back",
         content_follows_from_seed=False,
     ),
+    "own": EnvironmentKind(make="", injectable=frozenset()),
 }
+
+
+def kind_of(environments: "EnvironmentsSettings") -> EnvironmentKind:
+    """Return the row of the configured kind, changed by what `environments.make` and `environments.own` say.
+
+    Faults are injected by hooks inside an environment, which one from outside of this package lacks.
+    """
+    row = KINDS[environments.kind]
+    if environments.kind == "own":
+        row = replace(row, content_follows_from_seed=environments.own.content_follows_from_seed)
+    return replace(row, make=environments.make, injectable=frozenset()) if environments.make else row
+
 
 if TYPE_CHECKING:
     KindName = str

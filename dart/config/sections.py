@@ -107,8 +107,8 @@ class TasksSettings(Section):
         "miniwob/login-user",
     )
     """Task ids: `miniwob/<page>`, `sites/<site>`, `grounding/<data set>`, `desktop/<task>`,
-    `osworld/<application>/<id>` or `simulated/<anything>`. They begin with `environments.kind`.
-    `dartrl tasks available` lists them."""
+    `osworld/<application>/<id>`, `simulated/<anything>` or `own/<anything>`. They begin with
+    `environments.kind`. `dartrl tasks available` lists them."""
 
 
 class LatencySettings(Section):
@@ -295,6 +295,14 @@ class MiniWobSettings(Section):
     the task `miniwob/shop`. Empty: none."""
 
 
+class OwnEnvironmentSettings(Section):
+    """Environments of your own (`kind = "own"`)."""
+
+    content_follows_from_seed: bool = True
+    """Whether a seed determines the content of a task's start screen. If not, a demonstration joins groups of
+    any seed."""
+
+
 class ScreenshotsSettings(Section):
     """Recorded screenshots for grounding by reinforcement learning (`kind = "grounding"`)."""
 
@@ -317,7 +325,11 @@ class EnvironmentsSettings(Section):
     """Number of environment actors, each with a browser or desktop of its own."""
     kind: KindName = "miniwob"
     """Kind of environment: a page in a browser, recorded screenshots, a simulation (`[simulation]`) for
-    measurements, a desktop in a sandbox, or a desktop in a virtual machine."""
+    measurements, a desktop in a sandbox, a desktop in a virtual machine, or one of your own (`make`)."""
+    make: str = ""
+    """Function of your own that makes each environment, as `FILE.py:FUNCTION` or `MODULE:FUNCTION`, the same
+    on every machine. `kind = "own"` needs it; with another kind it takes the place of the kind's own, for
+    instance to wrap it with another reward. Empty: the kind's own."""
     park_after_s: Seconds = 1.0
     """Time that an episode waits for an answer before its screen is parked: the clock of the screen stands
     still until the answer arrives. The episode then goes on."""
@@ -353,6 +365,8 @@ class EnvironmentsSettings(Section):
     """Web applications of many screens."""
     grounding: ScreenshotsSettings = ScreenshotsSettings()
     """Recorded screenshots."""
+    own: OwnEnvironmentSettings = OwnEnvironmentSettings()
+    """Environments of your own."""
 
 
 class VllmSettings(Section):

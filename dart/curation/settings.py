@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dart.config.config import Config, trained_tasks
-from dart.config.environment_kinds import KINDS
+from dart.config.environment_kinds import kind_of
 from dart.config.sections import StepCreditSettings, TaskQuarantineSettings
 from dart.core.records import RECENT_REWARDS
 from dart.core.seeds import TRAINING_SEEDS
@@ -74,7 +74,7 @@ def settings_of(config: Config) -> CuratorSettings:
     pool = PoolRule(
         max_uses=experience.max_uses,
         order_seed=seed,
-        matches_seeds=KINDS[config.environments.kind].content_follows_from_seed,
+        matches_seeds=kind_of(config.environments).content_follows_from_seed,
         without_thought=experience.without_thought,
         guided_attempts=experience.self_rolled_attempts if experience.self_rolled else 0,
         success_above=curation.success_above,

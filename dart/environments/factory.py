@@ -2,14 +2,14 @@
 
 import shutil
 from collections.abc import Callable
-from pkgutil import resolve_name
 
 from actors.actor import Actor
 from dart.config.config import Config
-from dart.config.environment_kinds import KINDS
+from dart.config.environment_kinds import kind_of
 from dart.core.errors import ConfigurationError
 from dart.core.run_directory import RunPaths, make_private
 from dart.environments.fault_injection import FaultyEnvironment, InjectionLog
+from dart.environments.function_names import named_function
 from dart.environments.latency import LatencyEnvironment, LatencySampler
 from dart.environments.protocol import Environment
 from dart.environments.screen_io import Breakable
@@ -33,7 +33,7 @@ def make_environment(
     """Create the environment of the actor ``name``. Each incarnation draws other latencies and faults.
 
     The layer that adds latency wraps the layer that injects faults, because real faults occur at the screen.
-    Raises ConfigurationError if the kind's row makes something that is no environment.
+    Raises ConfigurationError if the kind's row names no function, or one that makes no environment.
     """
     settings, seed = config.environments, f"{config.run.seed}/{name}/{incarnation}"
     breakable = _made_by_row(config, name, paths)
@@ -49,13 +49,12 @@ def make_environment(
 def _made_by_row(config: Config, name: str, paths: RunPaths) -> Breakable:
     """Return what the row of the configured kind makes. Raises ConfigurationError unless its class inherits
     from Environment: the same methods are not enough, as those with a default would be missing."""
-    kind = config.environments.kind
-    make = KINDS[kind].make
-    made: Breakable = resolve_name(make)(config, name, paths)
+    make = kind_of(config.environments).make
+    made: Breakable = named_function(make)(config, name, paths)
     if Environment not in type(made).__mro__:
         raise ConfigurationError(
-            f"{make}, which makes environments of the kind {kind!r} (dart/config/environment_kinds.py), must "
-            f"return an instance of a subclass of dart.environments.protocol.Environment, got one of "
+            f"{make}, which makes environments of the kind {config.environments.kind!r}, must return an "
+            f"instance of a subclass of dart.environments.protocol.Environment, got one of "
             f"{type(made).__module__}.{type(made).__qualname__}: make this class a subclass of Environment"
         )
     return made

@@ -6,7 +6,8 @@ have a default. To write one of your own:
 1. write a subclass of `Environment` (`dart.environments.simulated` is the shortest example);
 2. to inject faults into it, make it a subclass of `dart.environments.screen_io.Breakable`, and give it
    ``screen_io`` and ``send_signal``;
-3. add a row to `dart.config.environment_kinds.KINDS`.
+3. name the function that makes it in `environments.make`, with ``kind = "own"``; or, in this package, in a
+   row of `dart.config.environment_kinds.KINDS`.
 
 Every call has a deadline in seconds. A failure is an exception, an
 `dart.environments.faults.EnvironmentFault` that names its kind. It is never ``None`` or a reward of 0.

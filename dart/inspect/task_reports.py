@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dart.config.config import Config
-from dart.config.environment_kinds import KINDS
+from dart.config.environment_kinds import kind_of
 from dart.core.errors import UsageError
 from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
 from dart.core.suggestions import did_you_mean, near
@@ -196,7 +196,7 @@ def about_pool(held: Sequence[DemonstrationSummary], config: Config) -> list[str
         )
     if lacking := sum(one.lacks_thought for one in held):
         lines.append(f"demonstrations without a thought: {lacking}; {_without_thought(config)}")
-    if held and KINDS[config.environments.kind].content_follows_from_seed:
+    if held and kind_of(config.environments).content_follows_from_seed:
         lines.append(
             "a demonstration joins groups of its own seed only, because the seed determines the screens; "
             "a task that fails is played on the seeds of its demonstrations"

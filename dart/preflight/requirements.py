@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dart.config.config import Config
-from dart.config.environment_kinds import KINDS
+from dart.config.environment_kinds import KINDS, kind_of
 from dart.config.gpus import RUN_ON_GPUS, absent_gpu_problems, gpus_here, gpus_of_trainer, shared_gpu_problems
 from dart.config.hub import NOTE, fetched_from
 from dart.config.published import reads_policy
@@ -26,6 +25,7 @@ from dart.core.errors import ConfigurationError, UnavailableError
 from dart.environments.browser.environment import CHROMIUM
 from dart.environments.desktop.requirements import missing_for_desktops
 from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
+from dart.environments.function_names import why_not_callable
 from dart.environments.grounding.data_sets import data_problems
 from dart.environments.miniwob.own_pages import page_problems
 from dart.environments.miniwob.pages import miniwob_html_dir
@@ -96,8 +96,8 @@ def missing_browser(config: Config, forwarded: Collection[str] = ()) -> Iterator
 
     forwarded   names of environment variables that the environments get unless this process has its own value
     """
-    if absent := _absent_module(config.environments.kind):
-        yield absent
+    if wrong := _wrong_function(config):
+        yield wrong
         return
     if config.environments.kind == "grounding":
         yield from data_problems(config)
@@ -123,21 +123,18 @@ def missing_browser(config: Config, forwarded: Collection[str] = ()) -> Iterator
             yield str(error)
 
 
-def _absent_module(kind: str) -> str:
-    """Say that the module that makes the environments of a kind does not exist; "" if it does.
+def _wrong_function(config: Config) -> str:
+    """Say what is wrong with the function that makes the environments; "" if nothing is known to be.
 
-    The module is not imported, because it may need a heavy library; only the packages around it are.
+    It is not imported, because its module may need a heavy library.
     """
-    module = KINDS[kind].make.partition(":")[0]
-    try:
-        is_there = find_spec(module) is not None
-    except ModuleNotFoundError:  # a package around it does not exist
-        is_there = False
-    if is_there:
+    make = kind_of(config.environments).make
+    if not (why := why_not_callable(make)):
         return ""
+    place = "environments.make" if config.environments.make else "dart/config/environment_kinds.py"
     return (
-        f"there is no Python module {module}, which makes the environments of the kind {kind!r}: correct its "
-        f"name in dart/config/environment_kinds.py, or install it where {sys.executable} finds it"
+        f"{why}: {make} is to make the environments of the kind {config.environments.kind!r}; correct the "
+        f"name in {place}, or put it there"
     )
 
 

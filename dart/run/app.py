@@ -13,7 +13,14 @@ from typing import Any
 from actors.errors import SystemStartFailed
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
-from dart.core.errors import DartError, DiskError, RunDirectoryError, TemporaryError, UnavailableError
+from dart.core.errors import (
+    ConfigurationError,
+    DartError,
+    DiskError,
+    RunDirectoryError,
+    TemporaryError,
+    UnavailableError,
+)
 from dart.core.run_directory import RunDirectory, RunPaths, claimed, keep_config
 from dart.curation.run_phases import RunPlan
 from dart.inspect.evaluation_scores import final_report
@@ -300,8 +307,8 @@ def refuse_early_end(verdict: str, paths: RunPaths, remedy: str) -> None:
 
     verdict   why the root supervisor ended, cut to the length that the board holds; empty if it was killed
     raises    RunDirectoryError if another process took over the record, UnavailableError if engines cannot
-              load the checkpoint, DiskError if data could not be read or written, TemporaryError in all other
-              cases
+              load the checkpoint, ConfigurationError if actors failed because of one, DiskError if data could
+              not be read or written, TemporaryError in all other cases
     """
     if verdict.startswith("done"):
         return
@@ -310,6 +317,10 @@ def refuse_early_end(verdict: str, paths: RunPaths, remedy: str) -> None:
         raise RunDirectoryError(why)
     if UnsupportedCheckpoint.__name__ in why:
         raise UnavailableError(newest_failure(paths.root, UnsupportedCheckpoint.__name__) or why)
+    if (wrong := f"{ConfigurationError.__name__}: ") in why:
+        raise ConfigurationError(
+            newest_failure(paths.root, ConfigurationError.__name__) or why.partition(wrong)[2]
+        )
     what = f"{why}; {remedy}"
     if any(
         error in what

@@ -1,5 +1,6 @@
 """Every kind of environment has a row in the table of kinds, and a task of another kind is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, get_type_hints
@@ -7,7 +8,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from dart.config.config import Config, ConfigError, load_config
-from dart.config.environment_kinds import KINDS, EnvironmentKind
+from dart.config.environment_kinds import KINDS, kind_of
 from dart.config.sections import EnvironmentsSettings
 from dart.core.errors import ConfigurationError
 from dart.core.run_directory import RunPaths
@@ -15,20 +16,23 @@ from dart.environments.factory import make_environment
 from dart.environments.protocol import Environment, WrappedEnvironment
 from dart.environments.screen_io import Breakable
 
+BUNDLED = [kind for kind, row in KINDS.items() if row.make]
+OWN = ("environments.kind=own", 'tasks.train=["own/square"]')
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_name_of_a_row_is_a_value_of_environments_kind(kind: str) -> None:
     assert EnvironmentsSettings(kind=kind).kind == kind
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", BUNDLED)
 def test_the_functions_that_a_row_names_exist(kind: str) -> None:
     row = KINDS[kind]
     assert callable(resolve_name(row.make))
     assert not row.task_ids or callable(resolve_name(row.task_ids))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", BUNDLED)
 def test_an_environment_of_each_kind_inherits_what_the_protocol_does_by_default(kind: str) -> None:
     made = get_type_hints(resolve_name(KINDS[kind].make))["return"]
     assert (Breakable if KINDS[kind].injectable else Environment) in made.__mro__
@@ -69,9 +73,7 @@ class Inheriting(Environment):
 def with_row(monkeypatch: pytest.MonkeyPatch, made: object) -> Config:
     """Return a configuration whose kind has a row that makes this object."""
     monkeypatch.setattr(f"{__name__}.make", lambda *_: made, raising=False)
-    monkeypatch.setitem(KINDS, "own", EnvironmentKind(make=f"{__name__}:make"))
-    settings = EnvironmentsSettings().model_copy(update={"kind": "own"})
-    return load_config().model_copy(update={"environments": settings})
+    return load_config(None, [*OWN, f"environments.make={__name__}:make"])
 
 
 def test_an_object_that_is_no_subclass_of_the_protocol_is_refused_when_it_is_made(
@@ -105,3 +107,62 @@ def test_a_task_that_environments_of_the_kind_do_not_play_is_refused(kind: str, 
     with pytest.raises(ConfigError, match=f"tasks.train names '{task}'") as refused:
         load_config(None, [f"environments.kind={kind}", f'tasks.train=["{task}"]'])
     assert "do not play" in str(refused.value) or "is not a task" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "made_by", ["square.py", "square", ":make", "square.py:", "a b:make", "a.b:c.d", "1a:make"]
+)
+def test_a_text_that_names_no_function_is_refused_with_an_example(made_by: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"make must be FILE\.py:FUNCTION or MODULE:FUNCTION, such as 'my_task"
+    ):
+        load_config(None, [*OWN, f"environments.make={made_by}"])
+
+
+def test_the_kind_own_without_its_function_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"environments\.make must name the function that makes .* kind 'own', .*, got ''"
+    ):
+        load_config(None, OWN)
+
+
+@pytest.mark.parametrize("overrides", [OWN, ()])
+def test_faults_cannot_be_injected_into_environments_of_a_function_of_your_own(
+    overrides: tuple[str, ...],
+) -> None:
+    faults = ["environments.faults.enabled=true", "environments.make=task:make"]
+    with pytest.raises(
+        ConfigError, match=r"environments\.faults\.hang must be 0: .* that task:make makes cannot"
+    ):
+        load_config(None, [*overrides, *faults])
+
+
+def test_a_file_is_found_beside_the_configuration_and_in_the_working_directory_and_kept_with_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (beside := tmp_path / "beside").mkdir()
+    (file := beside / "run.toml").write_text(
+        '[tasks]\ntrain = ["own/1"]\n[environments]\nkind = "own"\nmake = "task.py:make"\n'
+    )
+    (here := tmp_path / "here").mkdir()
+    (here / "task.py").touch()
+    monkeypatch.chdir(here)
+    assert load_config(file).environments.make == f"{here}/task.py:make"
+    (beside / "task.py").touch()
+    assert load_config(file).environments.make == f"{beside}/task.py:make"
+
+
+def test_what_the_seed_determines_is_configured_for_environments_of_your_own_only() -> None:
+    configured = "environments.own.content_follows_from_seed=false"
+    own = load_config(None, [*OWN, "environments.make=task:make", configured])
+    assert not kind_of(own.environments).content_follows_from_seed
+    assert kind_of(load_config(None, [configured]).environments).content_follows_from_seed
+
+
+def test_a_function_of_your_own_takes_the_place_of_the_kinds_own_and_changes_nothing_else_but_faults() -> (
+    None
+):
+    wrapped = kind_of(load_config(None, ["environments.make=my_reward:make"]).environments)
+    bundled = KINDS["miniwob"]
+    assert wrapped.make == "my_reward:make"
+    assert replace(wrapped, make=bundled.make, injectable=bundled.injectable) == bundled

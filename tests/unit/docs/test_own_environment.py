@@ -2,15 +2,16 @@
 
 import inspect
 import re
-from dataclasses import replace
+import shlex
+import shutil
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from dart.config.config import Config, load_config
-from dart.config.environment_kinds import KINDS, EnvironmentKind
 from dart.core.actions import Action, Click, Wait
 from dart.core.run_directory import RunPaths
 from dart.environments.factory import make_environment
@@ -21,7 +22,7 @@ from tests.unit.docs.pages import ROOT
 
 HOW_TO = (ROOT / "docs" / "how-to" / "own-environment.md").read_text(encoding="utf-8")
 OWN_REWARD = (ROOT / "docs" / "how-to" / "own-reward.md").read_text(encoding="utf-8")
-TASK, SEED, DEADLINE_S = "square/one", 7, 5.0
+TASK, SEED, DEADLINE_S = "own/square", 7, 5.0
 
 
 def test_the_environment_of_the_how_to_has_at_most_twenty_three_lines() -> None:
@@ -29,18 +30,21 @@ def test_the_environment_of_the_how_to_has_at_most_twenty_three_lines() -> None:
     assert len([line for line in lines if line.strip()]) <= 23
 
 
-async def test_the_row_of_the_how_to_makes_the_environment_known(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("from_file", [False, True])
+async def test_the_command_and_the_file_of_the_how_to_make_the_environment(
+    from_file: bool, tmp_path: Path
 ) -> None:
-    ((name, row),) = re.findall(r'^ *"(\w+)": (EnvironmentKind\(.*\)),$', HOW_TO, re.MULTILINE)
-    monkeypatch.setitem(KINDS, name, eval(row, {"EnvironmentKind": EnvironmentKind}))
-    config = Config()
-    settings = config.environments.model_copy(update={"kind": name})
-    config = config.model_copy(update={"environments": settings})
+    if from_file:
+        (file := tmp_path / "run.toml").write_text(found(r"```toml\n(.*?)```", HOW_TO))
+        shutil.copy(ROOT / "examples" / "own_environment.py", tmp_path)
+        config = load_config(file)
+    else:
+        config = configured(
+            found(r"(dartrl up configs/smoke\.toml --set environments\.kind=.*?)\n```", HOW_TO)
+        )
 
     made = make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
 
-    assert isinstance(made, SquareEnvironment)
     assert await played(made, [Wait()]) == 1.0
 
 
@@ -70,21 +74,28 @@ async def test_the_reward_of_the_how_to_is_less_for_more_steps() -> None:
     assert await played(ShorterIsBetter(SquareEnvironment()), [Wait(), Wait()]) == pytest.approx(0.81)
 
 
-def test_the_row_of_the_how_to_gives_the_tasks_of_the_browser_the_own_reward(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    ((name, row),) = re.findall(
-        r'^"(\w+)": (EnvironmentKind\(.*?^\)),$', OWN_REWARD, re.MULTILINE | re.DOTALL
+def test_the_command_of_the_how_to_gives_the_tasks_of_the_browser_the_own_reward(tmp_path: Path) -> None:
+    config = configured(
+        found(r"(dartrl up configs/smoke\.toml --set environments\.make=.*?)\n```", OWN_REWARD)
     )
-    own = eval(row, {"EnvironmentKind": EnvironmentKind})
-    bundled = KINDS[name]
-    monkeypatch.setitem(KINDS, name, own)
-    config = load_config(None, ['tasks.train=["miniwob/click-tab"]'])
 
     made = make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
 
-    assert isinstance(made, ShorterIsBetter)
-    assert replace(own, make=bundled.make, injectable=bundled.injectable) == bundled
+    assert type(made).__name__ == ShorterIsBetter.__name__
+    assert config.environments.kind == "miniwob"
+
+
+def found(pattern: str, page: str) -> str:
+    """The only text of a page that matches."""
+    (text,) = re.findall(pattern, page, re.DOTALL)
+    return str(text)
+
+
+def configured(command: str) -> Config:
+    """The configuration of a command that a page shows."""
+    words = shlex.split(command.replace("\\\n", " "))
+    overrides = [value for option, value in pairwise(words) if option == "--set"]
+    return load_config(ROOT / words[2], overrides)
 
 
 async def started(environment: Environment, seed: int = SEED) -> Observation:

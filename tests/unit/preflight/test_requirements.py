@@ -9,7 +9,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from dart.config.config import Config, load_config
-from dart.config.environment_kinds import KINDS, EnvironmentKind
 from dart.core.errors import ConfigurationError, UnavailableError
 from dart.policy.adapter_files import BasePolicy, write_base
 from dart.preflight import requirements
@@ -39,17 +38,16 @@ def test_a_missing_browser_names_its_path_the_package_and_the_key() -> None:
     assert "environments.executable" in message
 
 
-@pytest.mark.parametrize("module", ["mytask.page_en", "examples.own_enviroment"])
-def test_a_kind_whose_module_does_not_exist_is_refused_before_the_start(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = config_with("environments.kind=simulated", "tasks.train=['simulated/0']")
-    monkeypatch.setitem(KINDS, "simulated", EnvironmentKind(make=f"{module}:make"))
+@pytest.mark.parametrize("make", ["mytask.page_en:make", "examples.own_environment:mke"])
+def test_a_function_of_your_own_that_does_not_exist_is_refused_before_the_start(make: str) -> None:
+    config = config_with("environments.kind=own", "tasks.train=['own/0']", f"environments.make={make}")
 
     (message,) = missing_browser(config)
 
-    assert message.startswith(f"there is no Python module {module}, which makes the environments of the kind")
-    assert "correct its name in dart/config/environment_kinds.py" in message
+    assert (
+        f": {make} is to make the environments of the kind 'own'; correct the name in environments.make"
+        in message
+    )
 
 
 def program(folder: Path, text: str) -> Path:

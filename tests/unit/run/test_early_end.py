@@ -6,7 +6,13 @@ from typing import Any, NoReturn
 import pytest
 
 from dart.config.config import load_config
-from dart.core.errors import DiskError, RunDirectoryError, TemporaryError, UnavailableError
+from dart.core.errors import (
+    ConfigurationError,
+    DiskError,
+    RunDirectoryError,
+    TemporaryError,
+    UnavailableError,
+)
 from dart.core.run_directory import RunPaths
 from dart.run import app, evaluation
 from supervision.reports import Offender, SupervisorReport, append
@@ -36,6 +42,21 @@ def test_a_checkpoint_that_engines_cannot_load_is_named_in_full_and_is_no_tempor
         app.refuse_early_end(CUT, RunPaths(tmp_path), app.CONTINUE)
 
     assert str(error.value) == WHOLE
+
+
+def test_a_wrong_configuration_that_an_actor_found_is_no_temporary_error(tmp_path: Path) -> None:
+    whole = "task.py:make cannot be imported: No module named 'lib'"
+    died(tmp_path, f"exit code 70: dart.core.errors.ConfigurationError: {whole}")
+    cut = (
+        "gave up: child 'env-0' failed once more (exit code 70: dart.core.errors.ConfigurationError: task.py"
+    )
+
+    with pytest.raises(ConfigurationError) as error:
+        app.refuse_early_end(cut, RunPaths(tmp_path), app.CONTINUE)
+    with pytest.raises(ConfigurationError, match=r"^task\.py$"):
+        app.refuse_early_end(cut, RunPaths(tmp_path / "without reports"), app.CONTINUE)
+
+    assert str(error.value) == whole
 
 
 def test_without_its_report_the_verdict_itself_is_said(tmp_path: Path) -> None:
