@@ -7,6 +7,7 @@ import contextlib
 import errno
 import socket
 import sqlite3
+import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -463,6 +464,20 @@ async def test_a_page_that_is_served_in_place_of_the_history_is_not_kept(
     await take(setting, "update_browse_history", history=VISITS)  # from the cache
     with contextlib.closing(sqlite3.connect(desktop.home / ".config/google-chrome/Default/History")) as found:
         assert found.execute("SELECT url, title FROM urls").fetchall() == [("https://x.test/", "X")]
+
+
+@pytest.mark.parametrize("journal", [b"\1\1", b"\2\2"], ids=["rollback journal", "write-ahead log"])
+async def test_visits_are_added_without_room_for_a_temporary_file(
+    setting: Setting, desktop: FakeDesktop, journal: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
+    empty = empty_history()
+    (setting.cache / HISTORY).write_bytes(empty[:18] + journal + empty[20:])
+    await take(setting, "update_browse_history", history=VISITS)
+    with contextlib.closing(sqlite3.connect(desktop.home / ".config/google-chrome/Default/History")) as found:
+        assert found.execute("SELECT urls.url FROM urls JOIN visits ON urls.id = visits.url").fetchall() == [
+            ("https://x.test/",)
+        ]
 
 
 async def test_a_damaged_history_that_the_cache_already_has_is_downloaded_again(
