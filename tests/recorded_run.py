@@ -8,10 +8,11 @@ from pathlib import Path
 
 from actors.board import ActorState, Board
 from dart.config.config import load_config
-from dart.core.records import DecisionKind, Evaluation, EvaluationPhase, TaskDecision
+from dart.core.records import DecisionKind, Evaluation, EvaluationPhase, EvaluationPlay, TaskDecision
 from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration, FaultKind, Outcome, RolloutLease, Step, Trajectory
-from dart.store.blobs import FolderBlobs
+from dart.store.blobs import STEPS, FolderBlobs
+from dart.store.serialization import pack_steps
 from dart.store.store import Store
 from dart.telemetry.load_meter import LOAD
 from supervision import reports
@@ -51,15 +52,14 @@ def _record(paths: RunPaths) -> None:
         store.add_version()
         for task_id in TASKS:
             for reward in (0.0, 1.0):
-                store.record_evaluation(
-                    Evaluation(
-                        phase=EvaluationPhase.BEFORE,
-                        policy_version=0,
-                        task_id=task_id,
-                        seed=int(reward),
-                        reward=reward,
-                    )
+                evaluation = Evaluation(
+                    phase=EvaluationPhase.BEFORE,
+                    policy_version=0,
+                    task_id=task_id,
+                    seed=int(reward),
+                    reward=reward,
                 )
+                store.record_evaluation(evaluation, _play(blobs, reward) if task_id == TASKS[0] else None)
         groups = [store.open_group(TASKS[index % 2], 100 + index, 2, 4, 0) for index in range(4)]
         for group_id in groups:
             for member in range(2):
@@ -84,6 +84,20 @@ def _record(paths: RunPaths) -> None:
                 busy = {"in_episode_s": 0.5, "busy_s": 0.3, "update_s": 0.2}
                 store.record_event(LOAD, actor, {"wall_s": wall_s} | {k: v * wall_s for k, v in busy.items()})
         store.record_event("engine_state", "rollout-0", {"state": "suspect", "reason": HOSTILE})
+
+
+def _play(blobs: FolderBlobs, reward: float) -> EvaluationPlay:
+    """How an evaluation episode was played, with one step or two."""
+    steps = tuple(_step(blobs, 50 + int(reward), index) for index in range(1 + int(reward)))
+    return EvaluationPlay(
+        environment="env-001",
+        instruction=f"Click {HOSTILE}",
+        outcome=Outcome.TERMINATED if reward else Outcome.PARSE_ERROR,
+        num_steps=len(steps),
+        steps_sha256=FolderBlobs(blobs.root / STEPS.folder, STEPS).put(pack_steps(steps)),
+        started_unix_s=time.time() - 60.0,
+        duration_s=1.5,
+    )
 
 
 def now_plus(seconds: float) -> float:

@@ -1,5 +1,5 @@
 """`dartrl trajectories`: list the finished episodes of a run, show one step by step, or export them: one as
-HTML, many as JSON lines."""
+HTML, many as JSON lines. Rollouts have numbers as ids, evaluation episodes an e before it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,23 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
-from dart.cli.options import ID_MOST, OfTask, RunDir, reads_run, recorded, with_blobs
+from dart.cli.options import OfTask, RunDir, reads_run, recorded, with_blobs
 from dart.cli.output import Format, Output, as_json, print_data, print_list, say
 from dart.inspect.formatting import clock, number
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
-    from dart.core.types import Trajectory
-    from dart.store.browse_queries import Fate, TrajectorySummary
+    from dart.core.types import Step, Trajectory
+    from dart.store.browse_queries import Fate, PlayedEvaluation, TrajectorySummary
 
 trajectories_app = typer.Typer(
     help="The finished episodes of a run: list them, show one step by step, export one or many.",
     no_args_is_help=True,
 )
 
-RolloutId = Annotated[
-    int,
-    typer.Argument(metavar="ID", help="Number of a rollout, from `trajectories list`.", min=0, max=ID_MOST),
+ID_ABOUT = "Id from `trajectories list`: the number of a rollout, or e12 for an evaluation episode."
+
+EpisodeId = Annotated[str, typer.Argument(metavar="ID", help=ID_ABOUT)]
+
+OfEvaluation = Annotated[
+    bool, typer.Option("--evaluation", help="The episodes of evaluations instead of those of training.")
 ]
 
 OfOutcome = Annotated[
@@ -48,6 +51,22 @@ COLUMNS: "tuple[Column[TrajectorySummary], ...]" = (
 )
 
 
+EVALUATION_COLUMNS: "tuple[Column[PlayedEvaluation], ...]" = (
+    Column("id", lambda row: f"e{row.evaluation_id}"),
+    Column("task", lambda row: row.task_id),
+    Column("outcome", lambda row: row.play.outcome),
+    Column("reward", lambda row: number(row.reward, 2), is_number=True),
+    Column("steps", lambda row: row.play.num_steps, is_number=True),
+    Column("training", lambda row: row.phase),
+    Column("answers", lambda row: "greedy" if row.is_greedy else "sampled"),
+    Column("seed", lambda row: row.seed, is_number=True),
+    Column("version", lambda row: row.policy_version, is_number=True, is_wide=True),
+    Column("stored", lambda row: clock(row.created_unix_s), is_wide=True),
+    Column("environment", lambda row: row.play.environment, is_wide=True),
+    Column("s", lambda row: number(row.play.duration_s), is_number=True, is_wide=True),
+)
+
+
 @trajectories_app.command("list")
 @reads_run
 def list_trajectories(
@@ -55,12 +74,11 @@ def list_trajectories(
     task: OfTask = None,
     outcome: OfOutcome = None,
     result: OfResult = None,
+    evaluation: OfEvaluation = False,
     before: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            help="Only rollouts with an id below this one; the last id of a list gives the next page.",
-            min=0,
-            max=ID_MOST,
+            help="Only episodes with an id below this one; the last id of a list gives the next page."
         ),
     ] = None,
     limit: Annotated[int, typer.Option(help="Largest number of episodes.", min=1, max=10_000)] = 20,
@@ -68,9 +86,12 @@ def list_trajectories(
 ) -> None:
     """Show finished episodes, newest first: outcome, reward, steps, oldest policy version, time and fate.
 
+    With `--evaluation`, show those of the evaluations before and after training, or of `dartrl eval`.
+
     **Examples**
 
     * `dartrl trajectories list --task click-tab --result failure`
+    * `dartrl trajectories list --evaluation --result failure`
     * `dartrl trajectories list --limit 1000 -o jsonl | jq .reward`
     """
     from dart.web.run_view import RunView
@@ -78,14 +99,21 @@ def list_trajectories(
 
     given = _given(task=task, outcome=outcome, result=result, before=before)
     with RunView(recorded(run_dir)) as run:
-        rows = run.store.trajectory_page(wanted(given, run.config), limit)
-    print_list(rows, COLUMNS, output, empty="no finished episode matches")
+        selected = wanted(given, run.config)
+        if evaluation:
+            played = run.store.evaluation_page(selected, limit)
+        else:
+            rows = run.store.trajectory_page(selected, limit)
+    if evaluation:
+        print_list(played, EVALUATION_COLUMNS, output, empty="no evaluation episode with steps matches")
+    else:
+        print_list(rows, COLUMNS, output, empty="no finished episode matches")
 
 
 @trajectories_app.command()
 @reads_run
 def show(
-    rollout_id: RolloutId,
+    episode_id: EpisodeId,
     run_dir: RunDir = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -96,30 +124,25 @@ def show(
     **Examples**
 
     * `dartrl trajectories show 12`
+    * `dartrl trajectories show e12`
     * `dartrl trajectories show 12 -o json | jq '.trajectory.steps[].answer'`
     """
     from dart.web.run_view import RunView
-    from dart.web.trajectory_pages import EpisodePage
+    from dart.web.trajectory_pages import EpisodePage, episode_page
 
     with RunView(recorded(with_blobs(run_dir))) as run:
-        episode = EpisodePage(run, rollout_id)
-    if output.is_data:
+        episode = episode_page(run, episode_id)
+    if output.is_data and isinstance(episode, EpisodePage):
         print_data(_for_programs(episode.fate, episode.trajectory), output)
+    elif output.is_data:
+        print_data({"evaluation": episode.evaluation, "steps": episode.steps}, output)
     else:
         say("\n".join(episode.lines()))
 
 
 @trajectories_app.command()
 def export(
-    rollout_id: Annotated[
-        int | None,
-        typer.Argument(
-            metavar="ID",
-            help="Number of a rollout, from `trajectories list`; for --html.",
-            min=0,
-            max=ID_MOST,
-        ),
-    ] = None,
+    episode_id: Annotated[str | None, typer.Argument(metavar="ID", help=f"{ID_ABOUT} For --html.")] = None,
     html: Annotated[
         Path | None, typer.Option("--html", help="File to write one episode to; it contains the screenshots.")
     ] = None,
@@ -130,6 +153,7 @@ def export(
     task: OfTask = None,
     outcome: OfOutcome = None,
     result: OfResult = None,
+    evaluation: OfEvaluation = False,
     run_dir: RunDir = None,
 ) -> None:
     """Write one episode to an HTML file that needs no other file, or many to a file of JSON lines.
@@ -141,24 +165,30 @@ def export(
 
     * `dartrl trajectories export 12 --html rollout-12.html`
     * `dartrl trajectories export --jsonl episodes.jsonl`
+    * `dartrl trajectories export --evaluation --jsonl evaluated.jsonl`
     * `dartrl trajectories export --task click-tab --result success --jsonl solved.jsonl`
     """
-    from dart.web.trajectory_pages import write_trajectories, write_trajectory
+    from dart.web.trajectory_pages import write_evaluations, write_trajectories, write_trajectory
 
     given = _given(task=task, outcome=outcome, result=result)
     with errors_as_exit_codes(html or jsonl):
-        if rollout_id is not None and html is not None and jsonl is None and not given:
-            write_trajectory(recorded(with_blobs(run_dir)), rollout_id, html)
+        if episode_id is not None and html is not None and jsonl is None and not given and not evaluation:
+            write_trajectory(recorded(with_blobs(run_dir)), episode_id, html)
             say(f"{html}: {html.stat().st_size} bytes")
-        elif rollout_id is None and html is None and jsonl is not None:
-            count, left_out = write_trajectories(recorded(with_blobs(run_dir)), given, _line, jsonl)
+        elif episode_id is None and html is None and jsonl is not None:
+            paths = recorded(with_blobs(run_dir))
+            count, left_out = (
+                write_evaluations(paths, given, _evaluation_line, jsonl)
+                if evaluation
+                else write_trajectories(paths, given, _line, jsonl)
+            )
             say(f"{jsonl}: {count} episodes")
             if left_out:
                 say(f"left out, because their steps are damaged: {', '.join(map(str, left_out))}", err=True)
         else:
             end(
-                "name either a rollout and the file of its page (ID --html FILE), or the file of many "
-                "episodes (--jsonl FILE, with --task, --outcome and --result to select some)",
+                "name either an episode and the file of its page (ID --html FILE), or the file of many "
+                "episodes (--jsonl FILE, with --task, --outcome, --result and --evaluation to select some)",
                 ExitCode.USAGE,
             )
 
@@ -174,3 +204,7 @@ def _for_programs(fate: "Fate", trajectory: "Trajectory | None") -> dict[str, An
 
 def _line(fate: "Fate", trajectory: "Trajectory") -> str:
     return as_json(_for_programs(fate, trajectory))
+
+
+def _evaluation_line(evaluation: "PlayedEvaluation", steps: "tuple[Step, ...]") -> str:
+    return as_json({"evaluation": evaluation, "steps": steps})

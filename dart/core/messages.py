@@ -37,6 +37,7 @@ from dart.core.exploration import (
 from dart.core.records import (
     Batch,
     Evaluation,
+    EvaluationPlay,
     GroupRecord,
     Guided,
     Park,
@@ -206,6 +207,8 @@ class EvaluationEnded(Call[StoredResult]):
     policy_version: int
     """The oldest version that played a step. Only episodes of the newest version count after training."""
     reward: float
+    play: EvaluationPlay | None = None
+    """How it was played; None: only the reward is kept."""
 
 
 @message
@@ -587,6 +590,8 @@ class RecordEvaluation(Call[StoredResult]):
     """Record one evaluation episode."""
 
     evaluation: Evaluation
+    play: EvaluationPlay | None = None
+    """How it was played, with steps that are stored already; None: only the result is kept."""
 
 
 @message

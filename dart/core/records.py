@@ -6,7 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from dart.core.types import RolloutState
+from dart.core.types import Outcome, RolloutState
 
 R = TypeVar("R")
 
@@ -306,6 +306,21 @@ class Evaluation:
     reward: float
     is_greedy: bool = False
     """Whether it was played with the most likely answers instead of samples at `evaluation.temperature`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationPlay:
+    """How an evaluation episode was played."""
+
+    environment: str
+    """Name of the environment actor that played it."""
+    instruction: str
+    outcome: Outcome
+    num_steps: int
+    steps_sha256: str
+    """Name of the blob of its packed steps."""
+    started_unix_s: float
+    duration_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,7 +203,7 @@ class CuratorActor(Actor):
         result = _result(lease, call)
         with self._evaluations.recording(lease):
             reply = await self._ask_store(
-                m.RecordEvaluation(evaluation=result), deadline_s=RECORD_EVALUATION_S
+                m.RecordEvaluation(evaluation=result, play=call.play), deadline_s=RECORD_EVALUATION_S
             )
         if isinstance(reply, m.CallResult):
             self._evaluations.recorded(lease, result)

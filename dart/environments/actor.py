@@ -25,7 +25,7 @@ from dart.config.failing_time import MAX_FAULTS_IN_ROW
 from dart.core import messages as m
 from dart.core.actions import is_action
 from dart.core.record_address import parse_record_address
-from dart.core.records import StoredResult
+from dart.core.records import EvaluationPlay, StoredResult
 from dart.core.types import FaultKind, RolloutLease, Step, Trajectory
 from dart.environments.episode import EpisodeTask, Interrupted, PlayedEpisode, Player, ReplayFailed, StopEvent
 from dart.environments.factory import environment_of
@@ -323,6 +323,15 @@ class EnvironmentActor(Actor):
             fence=task.fence,
             policy_version=min(step.policy_version for step in played.steps),
             reward=played.reward,
+            play=EvaluationPlay(
+                environment=self.identity.name,
+                instruction=played.instruction,
+                outcome=played.outcome,
+                num_steps=len(played.steps),
+                steps_sha256=await self._put(played.steps),
+                started_unix_s=played.started_unix_s,
+                duration_s=played.duration_s,
+            ),
         )
         verdict = await self._write(call, to="curator")
         self.log.info("evaluation_ended", task=task.task_id, reward=played.reward, verdict=verdict.value)

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
-from dart.core.records import Event, RolloutRecord, Version
+from dart.core.records import Evaluation, EvaluationPlay, Event, RolloutRecord, Version
 from dart.core.types import SUCCESS_ABOVE, Trajectory
 from dart.store.queries import (
+    EVALUATION_EPISODES,
     NEWEST_STORED_UNIX_S,
     ONE_ROLLOUT,
     ONE_TRAJECTORY,
@@ -19,9 +21,10 @@ from dart.store.queries import (
     first_event_after,
     scalar,
     scalars,
+    select,
 )
 from dart.store.reader import StoreReader
-from dart.store.serialization import record_of
+from dart.store.serialization import Row, record_of
 
 PAGE = 50
 """Number of rows on one page of a list."""
@@ -94,8 +97,17 @@ class TrajectorySummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedEvaluation(Evaluation):
+    """One evaluation episode with how it was played, without its steps."""
+
+    evaluation_id: int
+    created_unix_s: float
+    play: EvaluationPlay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryFilter:
-    """Which trajectories a page lists; None means any."""
+    """Which trajectories, or which evaluation episodes, a page lists; None means any."""
 
     task_id: str | None = None
     outcome: str | None = None
@@ -103,7 +115,7 @@ class TrajectoryFilter:
     """Whether the reward is above `success_above`."""
     success_above: float = SUCCESS_ABOVE
     before_id: int | None = None
-    """Only rollouts with a smaller id: to get the next page, set the smallest id of the present page."""
+    """Only episodes with a smaller id: to get the next page, set the smallest id of the present page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,27 +165,34 @@ class RunBrowser(StoreReader):
 
     def trajectory_page(self, wanted: TrajectoryFilter, limit: int = PAGE) -> tuple[TrajectorySummary, ...]:
         """Up to `limit` finished episodes that the filter selects, newest rollout first."""
-        where = " AND ".join(_conditions(wanted)) or "TRUE"
+        where = " AND ".join(_conditions(wanted, "trajectories.rollout_id"))
         query = f"""
             SELECT trajectories.*, rollouts.state, rollouts.drop_reason FROM trajectories
             JOIN rollouts ON rollouts.rollout_id = trajectories.rollout_id
             WHERE {where} ORDER BY trajectories.rollout_id DESC LIMIT :limit
         """
-        return self._all(
-            TrajectorySummary,
-            query,
-            task=wanted.task_id,
-            outcome=wanted.outcome,
-            success_above=wanted.success_above,
-            before=wanted.before_id,
-            limit=limit,
-        )
+        return self._all(TrajectorySummary, query, limit=limit, **_values(wanted))
 
     def trajectory(self, rollout_id: int) -> Trajectory | None:
         """A finished episode with its steps; None when the rollout has none, or does not exist."""
         with self._reading() as connection:
             row = first(connection, ONE_TRAJECTORY, key=rollout_id)
         return None if row is None else self._with_steps(Trajectory, row)
+
+    def evaluation_page(self, wanted: TrajectoryFilter, limit: int = PAGE) -> tuple[PlayedEvaluation, ...]:
+        """Up to `limit` evaluation episodes with kept steps that the filter selects, newest first."""
+        where = " AND ".join(_conditions(wanted, "evaluations.evaluation_id"))
+        query = f"{EVALUATION_EPISODES} WHERE {where} ORDER BY evaluations.evaluation_id DESC LIMIT :limit"
+        with self._reading() as connection:
+            return tuple(map(_played, select(connection, query, limit=limit, **_values(wanted))))
+
+    def evaluation_episode(self, evaluation_id: int) -> PlayedEvaluation | None:
+        """One evaluation episode; None if none has this id, or if its steps were not kept."""
+        with self._reading() as connection:
+            row = first(
+                connection, f"{EVALUATION_EPISODES} WHERE evaluations.evaluation_id = :key", key=evaluation_id
+            )
+            return None if row is None else _played(row)
 
     def fate(self, rollout_id: int) -> Fate | None:
         """One rollout with what is known about it; None if no rollout has this id."""
@@ -312,12 +331,26 @@ class RunBrowser(StoreReader):
             return all_of(Version, connection, query, every=every, **between)
 
 
-def _conditions(wanted: TrajectoryFilter) -> Iterator[str]:
+def _played(row: Row) -> PlayedEvaluation:
+    return record_of(PlayedEvaluation, row, play=record_of(EvaluationPlay, row))
+
+
+def _conditions(wanted: TrajectoryFilter, key: str) -> Iterator[str]:
+    yield "TRUE"
     if wanted.task_id is not None:
-        yield "trajectories.task_id = :task"
+        yield "task_id = :task"
     if wanted.outcome is not None:
-        yield "trajectories.outcome = :outcome"
+        yield "outcome = :outcome"
     if wanted.is_success is not None:
-        yield f"trajectories.reward {'>' if wanted.is_success else '<='} :success_above"
+        yield f"reward {'>' if wanted.is_success else '<='} :success_above"
     if wanted.before_id is not None:
-        yield "trajectories.rollout_id < :before"
+        yield f"{key} < :before"
+
+
+def _values(wanted: TrajectoryFilter) -> dict[str, Any]:
+    return {
+        "task": wanted.task_id,
+        "outcome": wanted.outcome,
+        "success_above": wanted.success_above,
+        "before": wanted.before_id,
+    }

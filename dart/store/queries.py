@@ -69,6 +69,17 @@ KEPT_TRAJECTORIES = f"""
 EVALUATIONS = """
     SELECT * FROM evaluations WHERE CAST(:phase AS TEXT) IS NULL OR phase = :phase ORDER BY evaluation_id
 """
+EVALUATION_ID = """
+    SELECT evaluation_id FROM evaluations WHERE phase = :phase AND policy_version = :policy_version
+        AND task_id = :task_id AND seed = :seed AND is_greedy = :is_greedy
+"""
+EVALUATION_EPISODES = """
+    SELECT evaluations.*, evaluation_episodes.* FROM evaluations
+    JOIN evaluation_episodes ON evaluation_episodes.evaluation_id = evaluations.evaluation_id
+"""
+"""Evaluation episodes of which is known how they were played."""
+
+ONE_EVALUATION_PLAY = "SELECT * FROM evaluation_episodes WHERE evaluation_id = :key"
 EVENTS_SINCE = "SELECT * FROM events WHERE event_id > :since_id ORDER BY event_id LIMIT :limit"
 EVENTS_OF_KIND = """
     SELECT * FROM events
@@ -199,9 +210,10 @@ STEPS_NEEDED = f"""
 STEPS_WITH_SCREENSHOTS = f"""
     SELECT trajectories.steps_sha256 FROM trajectories
     JOIN groups ON groups.group_id = trajectories.group_id WHERE groups.opened_unix_s >= :since_unix_s
+    UNION ALL SELECT steps_sha256 FROM evaluation_episodes WHERE started_unix_s >= :since_unix_s
     UNION ALL {STEPS_NEEDED}
 """
-"""The steps whose screenshots are kept, if those of other groups that were opened before are deleted."""
+"""The steps whose screenshots are kept, if those of other groups and evaluations from before are deleted."""
 
 SCREENSHOTS_SINCE = "screenshots_since"
 """Name of the counter with the Unix time before which groups were opened that may lack screenshots."""
@@ -209,7 +221,7 @@ SCREENSHOTS_SINCE = "screenshots_since"
 SCREENSHOTS_OF_SCREENS = "SELECT screenshot_sha256 FROM screens"
 NAMED_STEPS = " UNION ".join(
     f"SELECT steps_sha256 FROM {table} WHERE steps_sha256 IN (:sha256s)"
-    for table in ("trajectories", "pool", "parked")
+    for table in ("trajectories", "pool", "parked", "evaluation_episodes")
 )
 """Which of the given blobs of steps a row of the record names."""
 

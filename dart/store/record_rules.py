@@ -119,6 +119,8 @@ RULES = {
         WHERE length(steps_sha256) != 64
         UNION ALL SELECT 'rollout', rollout_id, steps_sha256 FROM parked WHERE length(steps_sha256) != 64
         UNION ALL SELECT 'demonstration', pool_id, steps_sha256 FROM pool WHERE length(steps_sha256) != 64
+        UNION ALL SELECT 'evaluation episode', evaluation_id, steps_sha256 FROM evaluation_episodes
+        WHERE length(steps_sha256) != 64
         """,
     ),
     "the parked episodes": Rule(

@@ -15,10 +15,20 @@ from dataclasses import dataclass, replace
 from dart.core.types import Demonstration, RolloutState, Step, Trajectory
 from dart.store.blobs import BlobStore
 from dart.store.database import Connection
-from dart.store.queries import IN_POOL, IS_LIVE, IS_NEEDED, ONE_SCREEN, ONE_TRAJECTORY, scalars, select
+from dart.store.queries import (
+    IN_POOL,
+    IS_LIVE,
+    IS_NEEDED,
+    ONE_EVALUATION_PLAY,
+    ONE_SCREEN,
+    ONE_TRAJECTORY,
+    scalars,
+    select,
+)
 from dart.store.record_rules import Finding, findings_of
 from dart.store.serialization import (
     DEMONSTRATION_COLUMNS,
+    EVALUATION_PLAY_COLUMNS,
     EVENT_COLUMNS,
     PARKED_COLUMNS,
     SCREEN_COLUMNS,
@@ -100,6 +110,13 @@ PARKED = Content(
     PARKED_COLUMNS,
     lambda row, steps: check_steps("parked steps", steps),
 )
+EVALUATION_EPISODES = Content(
+    "evaluation episode",
+    _keys_of("evaluation_episodes", "evaluation_id"),
+    ONE_EVALUATION_PLAY,
+    EVALUATION_PLAY_COLUMNS,
+    lambda row, steps: check_steps("steps", steps),
+)
 EVENTS = Content(
     "event",
     _keys_of("events", "event_id"),
@@ -123,7 +140,11 @@ def damaged_rows(reading: Reading, steps: BlobStore, *, full: bool) -> list[Find
 
     full   check every row; else only episodes that may still be trained or replayed
     """
-    contents = (EVENTS, TRAJECTORIES, SCREENS, DEMONSTRATIONS) if full else (TRAINABLE, NEEDED_DEMONSTRATIONS)
+    contents = (
+        (EVENTS, TRAJECTORIES, EVALUATION_EPISODES, SCREENS, DEMONSTRATIONS)
+        if full
+        else (TRAINABLE, NEEDED_DEMONSTRATIONS)
+    )
     found: list[Finding] = []
     for content in (*contents, PARKED):
         found += findings_of(f"the rows of each {content.name}", damaged, reading, content, steps)

@@ -248,6 +248,20 @@ evaluations = Table(
     UniqueConstraint("phase", "policy_version", "task_id", "seed", "is_greedy", name="one_evaluation_each"),
 )
 
+evaluation_episodes = Table(
+    "evaluation_episodes",
+    metadata,
+    Column("evaluation_id", Number, ForeignKey("evaluations.evaluation_id"), primary_key=True),
+    Column("environment", Text, nullable=False),
+    Column("instruction", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("num_steps", Number, nullable=False),
+    Column("started_unix_s", Float, nullable=False),
+    Column("duration_s", Float, nullable=False),
+    Column("checksum", LargeBinary, nullable=False, comment="of this row"),
+    steps_sha256(index=True),
+)
+
 events = Table(
     "events",
     metadata,

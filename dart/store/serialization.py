@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from dart.core.exploration import PageScreen
+from dart.core.records import EvaluationPlay
 from dart.core.types import Demonstration, Step, Trajectory
 from dart.store.errors import StoreConflict
 
@@ -36,6 +37,7 @@ TRAJECTORY_COLUMNS = (
     "fence",
     "stored_unix_s",
 )
+EVALUATION_PLAY_COLUMNS = ("evaluation_id", *(field.name for field in dataclasses.fields(EvaluationPlay)))
 DEMONSTRATION_COLUMNS = (
     "task_id",
     "seed",
@@ -115,6 +117,12 @@ def trajectory_row(trajectory: Trajectory, steps_sha256: str, *, fence: int, sto
         "stored_unix_s": stored_unix_s,
     }
     return row | {"checksum": checksum(row, TRAJECTORY_COLUMNS)}
+
+
+def evaluation_play_row(play: EvaluationPlay, evaluation_id: int) -> Values:
+    """Make a row of the table `evaluation_episodes`."""
+    row = row_of(play) | {"evaluation_id": evaluation_id}
+    return row | {"checksum": checksum(row, EVALUATION_PLAY_COLUMNS)}
 
 
 def demonstration_row(demonstration: Demonstration, steps_sha256: str, *, added_unix_s: float) -> Values:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import bindparam, insert, text
 
 from dart.core import messages as m
-from dart.core.records import Evaluation, RolloutChange, StoredResult, TaskDecision
+from dart.core.records import Evaluation, EvaluationPlay, RolloutChange, StoredResult, TaskDecision
 from dart.core.types import Step
 from dart.store import schema
 from dart.store.batch_leases import BatchLeases
@@ -35,18 +35,20 @@ from dart.store.event_retention import (
 )
 from dart.store.exploration_writer import ExplorationWriter
 from dart.store.queries import (
+    EVALUATION_ID,
     ONE_EVENT_FROM,
     SCREENSHOTS_OF_SCREENS,
     SCREENSHOTS_SINCE,
     STEPS_NEEDED,
     first_event_after,
+    scalar,
     scalars,
     select,
 )
 from dart.store.reader import Unpack
 from dart.store.rollout_leases import RolloutLeases
 from dart.store.screenshot_sweep import ScreenshotsKept
-from dart.store.serialization import row_of, unpack_steps, unpack_without_prompts
+from dart.store.serialization import evaluation_play_row, row_of, unpack_steps, unpack_without_prompts
 from dart.store.steps_sweep import SPARED_S, deletes_before_unix_s, sweep
 from dart.telemetry.load_meter import LOAD
 
@@ -191,15 +193,19 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
                 self._know_task(task_id)
             return sum(self._insert_new(schema.decisions, row_of(one)) for one in decisions)
 
-    def record_evaluation(self, evaluation: Evaluation) -> StoredResult:
-        """Record an evaluation episode.
+    def record_evaluation(self, evaluation: Evaluation, play: EvaluationPlay | None = None) -> StoredResult:
+        """Record an evaluation episode and, if `play` is given, how it was played.
 
-        Returns DUPLICATE, and keeps the first reward, if it is recorded already.
+        Returns DUPLICATE, and keeps the first reward and play, if it is recorded already.
         """
-        values = row_of(evaluation) | {"created_unix_s": self._clock()}
+        values = row_of(evaluation)
         with self._transaction():
-            is_new = self._insert_new(schema.evaluations, values)
-            return StoredResult.ACCEPTED if is_new else StoredResult.DUPLICATE
+            if not self._insert_new(schema.evaluations, values | {"created_unix_s": self._clock()}):
+                return StoredResult.DUPLICATE
+            if play is not None:
+                key = scalar(self._bare, EVALUATION_ID, **values)
+                self._insert(schema.evaluation_episodes, **evaluation_play_row(play, key))
+            return StoredResult.ACCEPTED
 
     def record_event(self, kind: str, subject: str, data: Mapping[str, object] | None = None) -> int:
         """Record that something happened; returns the event's id."""

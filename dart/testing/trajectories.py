@@ -1,10 +1,11 @@
-"""Trajectories and demonstrations for tests.
+"""Trajectories, evaluation episodes and demonstrations for tests.
 
 They are valid, and their values differ from each other, so that a test notices if two values are swapped.
 """
 
 from collections.abc import Sequence
 
+from dart.core.records import Evaluation, EvaluationPhase, EvaluationPlay
 from dart.core.types import Demonstration, Outcome, RolloutLease, Step, Trajectory
 
 
@@ -56,4 +57,23 @@ def demonstration_of(task_id: str, seed: int, steps: Sequence[Step]) -> Demonstr
         instruction=f"click on {task_id}",
         reward=1.0,
         steps=tuple(steps),
+    )
+
+
+EVALUATION = Evaluation(
+    phase=EvaluationPhase.BEFORE, policy_version=0, task_id="click-test", seed=1_000_001, reward=1.0
+)
+"""An evaluation episode of the base policy."""
+
+
+def evaluation_play(environment: str = "env-000", steps_sha256: str = "0" * 64) -> EvaluationPlay:
+    """Return how an evaluation episode was played, with numbers that are whole and not."""
+    return EvaluationPlay(
+        environment=environment,
+        instruction="click on click-test, then “submit”",
+        outcome=Outcome.FINISHED,
+        num_steps=1,
+        steps_sha256=steps_sha256,
+        started_unix_s=1000,
+        duration_s=2.5,
     )

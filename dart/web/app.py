@@ -50,7 +50,7 @@ from dart.web.pages import HEAD, PAGES, STILL, PagePart, Values, WebPage, page_o
 from dart.web.render import STATIC, render, static
 from dart.web.run_view import RunView
 from dart.web.scrape_pages import scrape_routes
-from dart.web.trajectory_pages import number, trajectory_html
+from dart.web.trajectory_pages import episode_key, trajectory_html
 
 UNROUTED = ("head", "overview")
 """Pages that get no address of their own name. `head` is a part of every page, and `overview` is at `/`."""
@@ -161,10 +161,11 @@ class Site:
     # files
 
     async def export(self, request: Request) -> Response:
-        rollout_id = number(request.query_params, "id")
-        job = partial(self._opened, partial(trajectory_html, rollout_id=rollout_id))
-        html = await self.blocking.run(f"export of rollout {rollout_id}", job)
-        disposition = f'attachment; filename="rollout-{rollout_id}.html"'
+        id_ = request.query_params.get("id", "")
+        episode_key(id_)  # a text that is no id must not get into a header
+        job = partial(self._opened, partial(trajectory_html, id_=id_))
+        html = await self.blocking.run(f"export of episode {id_}", job)
+        disposition = f'attachment; filename="episode-{id_}.html"'
         return HTMLResponse(html, headers={"content-disposition": disposition})
 
     async def blob(self, request: Request) -> Response:

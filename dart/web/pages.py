@@ -367,10 +367,10 @@ PAGES: Mapping[str, WebPage] = {
         "Trajectories", "trajectories", (PagePart("list", STILL, trajectory_pages.trajectories),)
     ),
     "trajectory": WebPage(
-        "Rollout {id}", "trajectories", (PagePart("episode", STILL, trajectory_pages.trajectory),)
+        "Episode {id}", "trajectories", (PagePart("episode", STILL, trajectory_pages.trajectory),)
     ),
     "compare": WebPage(
-        "Rollouts {a} and {b}", "trajectories", (PagePart("pair", STILL, trajectory_pages.compare),)
+        "Episodes {a} and {b}", "trajectories", (PagePart("pair", STILL, trajectory_pages.compare),)
     ),
 }
 

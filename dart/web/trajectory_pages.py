@@ -5,10 +5,12 @@ The functions block, so the event loop runs them in threads (`dart.web.blocking`
 
 import base64
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlencode
 
 from dart.config.config import Config
@@ -18,14 +20,20 @@ from dart.core.types import Outcome, Step, Trajectory
 from dart.inspect.task_reports import find_task
 from dart.inspect.terminal_safe import one_line
 from dart.store.blobs import BlobStore
-from dart.store.browse_queries import PAGE, Fate, TrajectoryFilter
+from dart.store.browse_queries import PAGE, Fate, PlayedEvaluation, TrajectoryFilter, TrajectorySummary
 from dart.store.errors import BlobDamage
 from dart.web.render import render, static
 from dart.web.run_view import RunView
 from dart.web.step_views import StepView, first_difference, views
 
+A = TypeVar("A")
+B = TypeVar("B")
+
 ID_DIGITS = 18
-"""Largest number of digits of an id in an address, so that the id fits into 64 bits."""
+"""Largest number of digits of an id of an id, so that it fits into 64 bits."""
+
+EVALUATION_ID = "e"
+"""First letter of the id of an evaluation episode in addresses and commands; a rollout's id is a number."""
 
 RESULTS = {"": None, "success": True, "failure": False}
 
@@ -34,23 +42,15 @@ OLD = "was deleted as an old one (run.screenshots_kept_days), or is damaged"
 OTHERS_MOST = 30
 """How many trajectories of the same task are offered for comparison."""
 
-
-def number(values: Mapping[str, str], name: str) -> int:
-    """Read the parameter `name` of an address as a whole number. Raises UsageError if it is not one."""
-    text = values.get(name, "")
-    if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS):
-        raise UsageError(
-            f"expected a whole number of at most {ID_DIGITS} digits for {name!r} in the address, "
-            f"got {text[:40]!r}"
-        )
-    return int(text)
+EVALUATIONS_MOST = 2000
+"""Among how many evaluation episodes of the same task those of the same seed are looked for."""
 
 
 def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
     """Read the filter of a list of trajectories from an address.
 
-    The parameters are `task`, `outcome`, `result` (`success` or `failure`) and `before`, a rollout id. A
-    missing parameter does not filter. Raises UsageError for a value that is not possible.
+    The parameters are `task`, `outcome`, `result` (`success` or `failure`) and `before`, an id. A missing
+    parameter does not filter. Raises UsageError for a value that is not possible.
     """
     outcome = values.get("outcome") or None
     if outcome is not None and outcome not in list(Outcome):
@@ -58,24 +58,28 @@ def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
     result = values.get("result", "")
     if result not in RESULTS:
         raise UsageError(f"expected success or failure for the result, got {result[:40]!r}")
-    task = values.get("task")
+    task, before = values.get("task"), values.get("before")
     return TrajectoryFilter(
         task_id=find_task(task, tuple(config.tasks.train)) if task else None,
         outcome=outcome,
         is_success=RESULTS[result],
         success_above=config.curation.success_above,
-        before_id=number(values, "before") if values.get("before") else None,
+        before_id=episode_key(before)[1] if before else None,
     )
 
 
 def trajectories(run: RunView, values: Mapping[str, str]) -> str:
-    """Render one page of the list of trajectories, newest first, with the form for its filters."""
-    rows = run.store.trajectory_page(wanted(values, run.config))
-    kept = {name: values[name] for name in ("task", "outcome", "result") if values.get(name)}
-    older = urlencode({**kept, "before": str(rows[-1].rollout_id)}) if len(rows) == PAGE else ""
+    """Render one page of the list of trajectories, or with `of=evaluation` of that of evaluation episodes,
+    newest first, with the form for its filters."""
+    of_evaluation = values.get("of") == "evaluation"
+    selected = wanted(values, run.config)
+    rows = run.store.evaluation_page(selected) if of_evaluation else run.store.trajectory_page(selected)
+    kept = {name: values[name] for name in ("of", "task", "outcome", "result") if values.get(name)}
+    older = urlencode({**kept, "before": str(_key(rows[-1]))}) if len(rows) == PAGE else ""
     return render(
         "trajectories.html",
         rows=rows,
+        of_evaluation=of_evaluation,
         success=run.config.curation.success_above,
         with_task=True,
         tasks=tuple(run.config.tasks.train),
@@ -85,6 +89,42 @@ def trajectories(run: RunView, values: Mapping[str, str]) -> str:
         older=older,
         is_first="before" not in values,
     )
+
+
+def _key(row: TrajectorySummary | PlayedEvaluation) -> int:
+    return row.evaluation_id if isinstance(row, PlayedEvaluation) else row.rollout_id
+
+
+class EvaluationPage:
+    """One evaluation episode with its steps. Raises UsageError if the run has none with this id."""
+
+    def __init__(self, run: RunView, evaluation_id: int) -> None:
+        found = run.store.evaluation_episode(evaluation_id)
+        self.id = f"{EVALUATION_ID}{evaluation_id}"
+        self.fate = None
+        if found is None:
+            raise UsageError(
+                f"the run has no evaluation episode {self.id} with steps; `dartrl trajectories list "
+                "--evaluation` shows those that it has"
+            )
+        self.evaluation: PlayedEvaluation = found
+        self.task_id = found.task_id
+        self.is_success = found.reward > run.config.curation.success_above
+        self.steps: tuple[Step, ...] = run.store.steps(found.play.steps_sha256)
+        self.views: tuple[StepView, ...] = views(self.steps, run.size_of, run.token_texts(), None)
+        self.lost = _lost(run, found.play.started_unix_s)
+
+    @property
+    def title(self) -> str:
+        return f"{self.task_id}, evaluation episode {self.id}"
+
+    def lines(self) -> list[str]:
+        """Return the episode as text: what was evaluated, its outcome, and a line for each step."""
+        one, play = self.evaluation, self.evaluation.play
+        answers = "greedy" if one.is_greedy else "sampled"
+        first = f"{self.id}  {one.task_id}  seed {one.seed}  {one.phase.value} training, {answers} answers"
+        ended = f"{play.outcome.value}, reward {one.reward:.2f}: {play.instruction}"
+        return [one_line(line) for line in (first, ended, *map(_step_line, self.views))]
 
 
 class EpisodePage:
@@ -99,7 +139,10 @@ class EpisodePage:
             raise UsageError(
                 f"the run has no rollout {rollout_id}; `dartrl trajectories list` shows those played"
             )
+        self.evaluation = None
+        self.id = str(rollout_id)
         self.fate: Fate = fate
+        self.task_id = fate.task_id
         self.trajectory: Trajectory | None = run.store.trajectory(rollout_id)
         above = run.config.curation.success_above
         self.is_success = self.trajectory is not None and self.trajectory.reward > above
@@ -109,8 +152,7 @@ class EpisodePage:
         self.views: tuple[StepView, ...] = views(
             self.steps, run.size_of, run.token_texts(), fate.trained_version
         )
-        is_old = self.trajectory and self.trajectory.started_unix_s < run.store.screenshots_since_unix_s()
-        self.lost = OLD if is_old else "is missing or damaged"
+        self.lost = _lost(run, self.trajectory.started_unix_s if self.trajectory else math.inf)
         """What a page says of a screenshot that cannot be shown."""
 
     @property
@@ -131,6 +173,31 @@ class EpisodePage:
         return [one_line(line) for line in (*lines, *map(_step_line, self.views))]
 
 
+def episode_page(run: RunView, id_: str) -> EpisodePage | EvaluationPage:
+    """Return the page of a rollout, whose id is a number, or of an evaluation episode, such as `e12`.
+
+    Raises UsageError if the run has none with this id.
+    """
+    of_evaluation, key = episode_key(id_)
+    return EvaluationPage(run, key) if of_evaluation else EpisodePage(run, key)
+
+
+def episode_key(id_: str) -> tuple[bool, int]:
+    """Return whether an id is that of an evaluation episode, and its number. Raises UsageError for no id."""
+    digits = id_.removeprefix(EVALUATION_ID)
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= ID_DIGITS):
+        raise UsageError(
+            f"expected the id of an episode: the number of a rollout, or e12 for evaluation episode 12; "
+            f"got {id_[:40]!r}"
+        )
+    return id_.startswith(EVALUATION_ID), int(digits)
+
+
+def _lost(run: RunView, started_unix_s: float) -> str:
+    """Say why a screenshot of an episode that began at this time cannot be shown."""
+    return OLD if started_unix_s < run.store.screenshots_since_unix_s() else "is missing or damaged"
+
+
 def _step_line(step: StepView) -> str:
     sure = "" if step.probability is None else f"  p {step.probability:.2f}"
     old = "" if step.staleness is None else f", {step.staleness} old when trained"
@@ -140,21 +207,49 @@ def _step_line(step: StepView) -> str:
 
 def trajectory(run: RunView, values: Mapping[str, str]) -> str:
     """Render one episode step by step."""
-    rollout_id = number(values, "id")
-    episode = EpisodePage(run, rollout_id)
-    page = run.store.trajectory_page(TrajectoryFilter(task_id=episode.fate.task_id), OTHERS_MOST)
-    others = [row for row in page if row.rollout_id != rollout_id]
-    others.sort(key=lambda row: row.group_id != episode.fate.rollout.group_id)  # its own group first
-    return render("trajectory.html", episode=episode, others=others, screenshot=address)
+    episode = episode_page(run, values.get("id", ""))
+    return render("trajectory.html", episode=episode, others=_others(run, episode), screenshot=address)
+
+
+def _others(run: RunView, episode: EpisodePage | EvaluationPage) -> list[tuple[str, str]]:
+    """Return the id and a description of other episodes of the same task, the most comparable first.
+
+    For a rollout these are those of its group, for an evaluation episode those of its seed: the same start
+    before and after training, with sampled and with greedy answers.
+    """
+    same_task = TrajectoryFilter(task_id=episode.task_id)
+    if isinstance(episode, EvaluationPage):
+        seed = episode.evaluation.seed
+        played = sorted(
+            run.store.evaluation_page(same_task, EVALUATIONS_MOST), key=lambda row: row.seed != seed
+        )
+        found = [
+            (
+                f"{EVALUATION_ID}{row.evaluation_id}",
+                f"{row.phase.value}, {'greedy' if row.is_greedy else 'sampled'}, {row.play.outcome}, "
+                f"reward {row.reward:.2f}, seed {row.seed}",
+            )
+            for row in played
+        ]
+    else:
+        group = episode.fate.rollout.group_id
+        rollouts = sorted(
+            run.store.trajectory_page(same_task, OTHERS_MOST), key=lambda row: row.group_id != group
+        )
+        found = [
+            (str(row.rollout_id), f"{row.outcome}, reward {row.reward:.2f}, seed {row.seed}")
+            for row in rollouts
+        ]
+    return [one for one in found if one[0] != episode.id][:OTHERS_MOST]
 
 
 def compare(run: RunView, values: Mapping[str, str]) -> str:
     """Render two episodes of one task side by side. Raises UsageError if their tasks differ."""
-    first, second = pair = [EpisodePage(run, number(values, name)) for name in ("a", "b")]
-    if first.fate.task_id != second.fate.task_id:
+    first, second = pair = [episode_page(run, values.get(name, "")) for name in ("a", "b")]
+    if first.task_id != second.task_id:
         raise UsageError(
-            f"only rollouts of one task can be compared: rollout {values['a']} plays {first.fate.task_id}, "
-            f"rollout {values['b']} plays {second.fate.task_id}"
+            f"only episodes of one task can be compared: {first.id} plays {first.task_id}, "
+            f"{second.id} plays {second.task_id}"
         )
     differs = first_difference(first.steps, second.steps)
     return render("compare.html", pair=pair, differs=differs, screenshot=address)
@@ -165,17 +260,17 @@ def address(sha256: str) -> str:
     return f"/blobs/{sha256}.png"
 
 
-def trajectory_html(run: RunView, rollout_id: int) -> str:
-    """Return the page of a rollout as HTML, which contains its screenshots, style and script.
+def trajectory_html(run: RunView, id_: str) -> str:
+    """Return the page of an episode as HTML, which contains its screenshots, style and script.
 
     The content security policy of the page admits only this style and this script, by their hashes.
 
-    raises   UsageError if the run has no such rollout
+    raises   UsageError if the run has no such episode
     """
     style, script = (static(name).decode() for name in ("style.css", "app.js"))
     return render(
         "export.html",
-        episode=EpisodePage(run, rollout_id),
+        episode=episode_page(run, id_),
         run_name=run.paths.root.name,
         screenshot=partial(_as_data, run.blobs.screenshots),
         style=style,
@@ -184,13 +279,13 @@ def trajectory_html(run: RunView, rollout_id: int) -> str:
     )
 
 
-def write_trajectory(paths: RunPaths, rollout_id: int, file: Path) -> None:
-    """Write the page of a rollout into an HTML file.
+def write_trajectory(paths: RunPaths, id_: str, file: Path) -> None:
+    """Write the page of an episode into an HTML file.
 
-    raises   UsageError if the run has no such rollout, DiskError if the file cannot be written
+    raises   UsageError if the run has no such episode, DiskError if the file cannot be written
     """
     with RunView(paths) as run:
-        _write([trajectory_html(run, rollout_id)], file, "--html")
+        _write([trajectory_html(run, id_)], file, "--html")
 
 
 def write_trajectories(
@@ -203,10 +298,30 @@ def write_trajectories(
 
     raises   UsageError for a filter that is not possible, DiskError if the file cannot be written
     """
+    return _write_lines(paths, values, finished_episodes, as_line, file)
+
+
+def write_evaluations(
+    paths: RunPaths,
+    values: Mapping[str, str],
+    as_line: Callable[[PlayedEvaluation, tuple[Step, ...]], str],
+    file: Path,
+) -> tuple[int, list[int]]:
+    """Do for evaluation episodes what `write_trajectories` does for rollouts."""
+    return _write_lines(paths, values, _evaluation_episodes, as_line, file)
+
+
+def _write_lines(
+    paths: RunPaths,
+    values: Mapping[str, str],
+    episodes: Callable[[RunView, TrajectoryFilter, list[int]], Iterator[tuple[A, B]]],
+    as_line: Callable[[A, B], str],
+    file: Path,
+) -> tuple[int, list[int]]:
     left_out: list[int] = []
     with RunView(paths) as run:
-        episodes = finished_episodes(run, wanted(values, run.config), left_out)
-        count = _write((f"{as_line(*episode)}\n" for episode in episodes), file, "--jsonl")
+        found = episodes(run, wanted(values, run.config), left_out)
+        count = _write((f"{as_line(*episode)}\n" for episode in found), file, "--jsonl")
     return count, left_out
 
 
@@ -229,6 +344,20 @@ def finished_episodes(
             assert trajectory is not None, "nor is its trajectory"
             yield fate, trajectory
         selected = replace(selected, before_id=rows[-1].rollout_id)
+
+
+def _evaluation_episodes(
+    run: RunView, selected: TrajectoryFilter, left_out: list[int]
+) -> Iterator[tuple[PlayedEvaluation, tuple[Step, ...]]]:
+    while rows := run.store.evaluation_page(selected, PAGE):
+        for row in rows:
+            try:
+                steps = run.store.steps(row.play.steps_sha256)
+            except BlobDamage:
+                left_out.append(row.evaluation_id)
+                continue
+            yield row, steps
+        selected = replace(selected, before_id=rows[-1].evaluation_id)
 
 
 def _write(parts: Iterable[str], file: Path, option: str) -> int:

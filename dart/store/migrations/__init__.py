@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 FIRST_VERSION = "0009"
 """The first migration. A record at an older one is refused."""
 
-SCHEMA_VERSION = "0012"
+SCHEMA_VERSION = "0013"
 """The newest migration."""
 
 

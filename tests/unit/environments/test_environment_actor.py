@@ -394,11 +394,18 @@ def test_calling_the_user_pays_only_where_the_task_cannot_be_done(
 EVALUATION = m.EvaluationTask(phase="before", task_id=TASK, seed=SEED, step_cap=9, temperature=1.0, fence=7)
 
 
-def test_an_evaluation_is_reported_with_its_fence_and_the_version_that_played_it(system: System) -> None:
+def test_an_evaluation_is_reported_with_its_fence_the_version_that_played_it_and_its_stored_steps(
+    system: System,
+) -> None:
     system.give(EVALUATION)
     system.start()
     told = system.until_told(m.EvaluationEnded)
-    assert told == m.EvaluationEnded(fence=7, policy_version=1, reward=1.0)
+    assert (told.fence, told.policy_version, told.reward) == (7, 1, 1.0)
+    assert (told.play.environment, told.play.outcome) == ("env-000", Outcome.TERMINATED)
+    steps = unpack_steps(
+        local_blobs(system.bench.actor(ENV).identity.run_dir).steps.read(told.play.steps_sha256)
+    )
+    assert len(steps) == told.play.num_steps > 0
 
 
 def test_an_evaluation_that_two_versions_played_is_reported_with_the_older_one(system: System) -> None:

@@ -39,8 +39,8 @@ NEXT_MIGRATION = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0014"
+down_revision = "0013"
 
 
 def upgrade() -> None:
@@ -134,9 +134,9 @@ def with_a_next_migration(new_record: RecordAddress, tmp_path: Path, monkeypatch
     """This version of dartrl as if it had one migration more, once `new_record` was made without it."""
     scripts = tmp_path / "migrations"
     shutil.copytree(migrations.HERE, scripts)
-    (scripts / "versions" / "v0013_next.py").write_text(NEXT_MIGRATION)
+    (scripts / "versions" / "v0014_next.py").write_text(NEXT_MIGRATION)
     monkeypatch.setattr(migrations, "HERE", scripts)
-    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0013")
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", "0014")
 
 
 @pytest.mark.parametrize("version", ["0001", "0007"])
@@ -169,12 +169,12 @@ def test_a_record_of_the_first_migration_gets_the_next_ones(
     with Store(new_record) as store:
         assert [version.version for version in store.versions()] == [0]
     assert places.run(new_record, "SELECT version, note FROM versions") == [(0, None)]
-    assert places.run(new_record, "SELECT version_num FROM alembic_version") == [("0013",)]
+    assert places.run(new_record, "SELECT version_num FROM alembic_version") == [("0014",)]
 
 
 @pytest.mark.usefixtures("with_a_next_migration")
 def test_a_reader_does_not_migrate(new_record: RecordAddress) -> None:
-    with pytest.raises(StoreUnavailable, match=r"is at schema '0012'.*start or resume the run once"):
+    with pytest.raises(StoreUnavailable, match=r"is at schema '0013'.*start or resume the run once"):
         StoreReader(new_record)
 
 

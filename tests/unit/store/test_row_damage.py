@@ -23,7 +23,7 @@ from dart.store.reader import StoreReader
 from dart.store.run_blobs import local_blobs
 from dart.store.store import Store
 from dart.store.write_ahead_log import log_of
-from dart.testing.trajectories import demonstration_of, step_at, trajectory_for
+from dart.testing.trajectories import EVALUATION, demonstration_of, evaluation_play, step_at, trajectory_for
 from tests.record_places import RecordPlaces
 
 
@@ -39,6 +39,7 @@ def sound(store: Store) -> None:
     parked = store.lease_rollout(live, "env-000", 60.0)
     store.park_rollout(parked.rollout_id, 1, (step_at(0), step_at(0, 1)), "the run is stopped", 8)
     store.add_demonstrations([demonstration_of("log-in", 7, [step_at(0)])])
+    store.record_evaluation(EVALUATION, evaluation_play(steps_sha256=store._put_steps((step_at(0, 3),))))
     for number in range(3):
         store.record_event("engine_state", "rollout-0", {"state": "healthy", "number": number})
 
@@ -91,6 +92,7 @@ def found(reader: StoreReader, *, full: bool = True) -> list[str]:
         ("SELECT steps_sha256 FROM trajectories WHERE rollout_id = 2", "trajectory of rollout 2"),
         ("SELECT steps_sha256 FROM parked", "parked episode of rollout 4"),
         ("SELECT steps_sha256 FROM pool", "demonstration 1"),
+        ("SELECT steps_sha256 FROM evaluation_episodes", "evaluation episode 1"),
     ],
 )
 def test_steps_that_are_lost_or_damaged_are_named(
@@ -137,6 +139,7 @@ def test_what_was_written_is_what_is_there(reader: StoreReader, full: bool) -> N
         (f"UPDATE parked {OTHER_STEPS}", "parked episode of rollout 4: it is not what"),
         (f"UPDATE pool {OTHER_STEPS}", "demonstration 1: it is not what"),
         ("UPDATE pool SET reward = 0.5", "demonstration 1: it is not what"),
+        ("UPDATE evaluation_episodes SET num_steps = 9", "evaluation episode 1: it is not what"),
         ("UPDATE events SET data = '{' WHERE event_id = 2", "event 2: it is not what"),
         ("UPDATE events SET unix_s = unix_s + 1 WHERE event_id = 2", "event 2: it is not what"),
         pytest.param(
@@ -218,7 +221,7 @@ def test_no_transaction_reads_the_record_while_steps_are_read(
 
     monkeypatch.setattr(steps, "read", note)
     assert found(reader) == []
-    assert in_transaction == [False] * 5
+    assert in_transaction == [False] * 6
 
 
 @ONLY_SQLITE

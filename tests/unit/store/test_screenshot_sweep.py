@@ -25,7 +25,7 @@ from dart.store.run_blobs import RunBlobs, local_blobs
 from dart.store.screenshot_sweep import LONGEST_S, ScreenshotsKept, ScreenshotSweeper
 from dart.store.steps_sweep import SPARED_S
 from dart.store.store import Store
-from dart.testing.trajectories import step_at, trajectory_for
+from dart.testing.trajectories import EVALUATION, evaluation_play, step_at, trajectory_for
 from tests.record_places import RecordPlaces
 
 DAY_S = 86_400.0
@@ -93,7 +93,8 @@ def run(places: RecordPlaces, tmp_path: Path) -> Iterator[Run]:
 def test_old_screenshots_of_trained_and_dropped_groups_and_of_evaluations_go(run: Run) -> None:
     run.trained(run.shown(b"trained"))
     run.store.drop_group(run.played(run.shown(b"dropped")), "equal rewards")
-    run.shown(b"of an evaluation, which no row names")
+    seen = replace(step_at(0), screenshot_sha256=run.shown(b"of an evaluation"))
+    run.store.record_evaluation(EVALUATION, evaluation_play(steps_sha256=run.store._put_steps((seen,))))
     assert run.swept() == 0, "they are younger than 14 days"
     run.now_unix_s = NOW_UNIX_S
     assert run.swept() == 3

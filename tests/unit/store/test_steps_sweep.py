@@ -21,7 +21,7 @@ from dart.store.run_blobs import local_blobs
 from dart.store.serialization import pack_steps
 from dart.store.steps_sweep import SPARED_S, SWEEP_S, deletes_before_unix_s, sweep
 from dart.store.store import Store
-from dart.testing.trajectories import step_at, trajectory_for
+from dart.testing.trajectories import EVALUATION, evaluation_play, step_at, trajectory_for
 from tests.record_places import RecordPlaces
 
 NOW_UNIX_S = 1_000_000.0
@@ -117,6 +117,8 @@ def test_what_a_row_names_stays_and_what_no_row_names_goes_when_it_is_old(
         leases = [store.lease_rollout(group_id, "env-000", NOW_UNIX_S + LEASE_S) for _ in range(2)]
         store.finish_rollout(1, 1, trajectory_for(leases[0]))
         store.park_rollout(2, 1, [step_at(0, 5)], "it stops", 8)
+        evaluated = evaluation_play(steps_sha256=blobs.put(pack_steps((step_at(0, 7),))))
+        store.record_evaluation(EVALUATION, evaluated)
         for path in blobs.root.glob("*/*.steps"):
             os.utime(path, (1.0, 1.0))
         orphan = aged(blobs, b"of a killed environment", NOW_UNIX_S - SPARED_S - 1.0)
@@ -127,6 +129,7 @@ def test_what_a_row_names_stays_and_what_no_row_names_goes_when_it_is_old(
         (group,) = store.groups_to_trajectories([group_id])
         assert [len(one.steps) for one in group.trajectories] == [2]
         assert len(store.parked_steps(2)) == 1
+        assert len(store.steps(evaluated.steps_sha256)) == 1
 
         store.reassign_rollout(2, "env-001", NOW_UNIX_S + LEASE_S)
         store.forget_parked(2, 2, "it cannot be replayed")

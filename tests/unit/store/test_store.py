@@ -12,10 +12,11 @@ from dart.core.record_address import RecordAddress
 from dart.core.records import Evaluation, EvaluationPhase, Reassignment, Release, StoredResult
 from dart.core.types import FaultKind, RolloutLease, RolloutState
 from dart.store import queries
+from dart.store.browse_queries import RunBrowser, TrajectoryFilter
 from dart.store.errors import StoreConflict
 from dart.store.reader import StoreReader
 from dart.store.store import Store
-from dart.testing.trajectories import step_at, trajectory_for
+from dart.testing.trajectories import EVALUATION, evaluation_play, step_at, trajectory_for
 from tests.record_places import RecordPlaces
 
 FAULT = FaultKind.INFRASTRUCTURE
@@ -362,6 +363,17 @@ def test_an_evaluation_keeps_its_first_reward(store: Store) -> None:
     assert kept == StoredResult.ACCEPTED, "the same seed played with the most likely answers is another"
     assert store.evaluations() == (evaluation, greedy)
     assert store.evaluations(EvaluationPhase.AFTER) == ()
+
+
+def test_how_an_evaluation_was_played_is_kept_with_its_first_reward(store: Store) -> None:
+    first, second = evaluation_play("env-000"), evaluation_play("env-001")
+    store.record_evaluation(EVALUATION, first)
+    store.record_evaluation(EVALUATION, second)
+    store.record_evaluation(replace(EVALUATION, is_greedy=True), second)
+    with RunBrowser(store.address, steps=store._steps) as browser:
+        kept = browser.evaluation_page(TrajectoryFilter())
+        assert browser.evaluation_episode(kept[-1].evaluation_id) == kept[-1]
+    assert [(one.is_greedy, one.play) for one in kept] == [(True, second), (False, first)]
 
 
 def test_events_are_read_on_from_the_last_one_seen(store: Store) -> None:

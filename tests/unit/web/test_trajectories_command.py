@@ -17,7 +17,7 @@ from dart.web import trajectory_pages
 from dart.web.app import web_app
 from dart.web.auth import access_for
 from examples import exported_episodes
-from tests.recorded_run import record_run
+from tests.recorded_run import HOSTILE, record_run
 
 
 def trajectories(recorded: RunPaths, *arguments: str) -> Result:
@@ -52,6 +52,12 @@ def test_the_list_is_narrowed_as_asked(
         (("show", "3"), 0, "attempt 1  infrastructure: the browser died"),
         (("show", "2"), 0, "click(start_box='(80,60)')  (click at 80, 60)  p 0.07  version 0, 0 old"),
         (("show", "8"), 0, "leased"),
+        (("list", "--evaluation"), 0, "e2"),
+        (("show", "e2"), 0, "e2  miniwob/click-test-2  seed 1  before training, sampled answers"),
+        (("show", "e1"), 0, "parse_error, reward 0.00: Click"),
+        (("show", "e3"), 2, "the run has no evaluation episode e3 with steps"),
+        (("show", "twelve"), 2, "expected the id of an episode: the number of a rollout, or e12"),
+        (("list", "--before", "e"), 2, "or e12 for evaluation episode 12; got 'e'"),
         (("show", "99"), 2, "the run has no rollout 99"),
         (("show", "9" * 30), 2, "9" * 18),
     ],
@@ -63,6 +69,48 @@ def test_people_are_told_in_words(
 
     assert ended.exit_code == code
     assert told in ended.output
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ((), [2, 1]),
+        (("--result", "success"), [2]),
+        (("--before", "e2"), [1]),
+        (("--limit", "1"), [2]),
+        (("--task", "enter-text"), []),
+        (("--outcome", "parse_error"), [1]),
+    ],
+)
+def test_the_list_of_evaluation_episodes_has_those_with_steps_and_is_narrowed_as_asked(
+    recorded: RunPaths, asked: tuple[str, ...], expected: list[int]
+) -> None:
+    ended = trajectories(recorded, "list", "--evaluation", "-o", "json", *asked)
+
+    assert [row["evaluation_id"] for row in json.loads(ended.stdout)] == expected
+
+
+def test_evaluation_episodes_are_exported_as_they_are_shown_to_programs(
+    recorded: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trajectory_pages, "PAGE", 1)
+    file = tmp_path / "evaluated.jsonl"
+
+    ended = trajectories(recorded, "export", "--evaluation", "--jsonl", str(file))
+
+    assert ended.stdout == f"{file}: 2 episodes\n"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [len(line["steps"]) for line in lines] == [2, 1]
+    for id_, line in zip(("e2", "e1"), lines, strict=True):
+        assert line == json.loads(trajectories(recorded, "show", id_, "--json").stdout)
+
+
+def test_one_evaluation_episode_is_exported_as_a_page(recorded: RunPaths, tmp_path: Path) -> None:
+    trajectories(recorded, "export", "e2", "--html", str(tmp_path / "e2.html"))
+
+    page = (tmp_path / "e2.html").read_text()
+    assert "before training, sampled answers of version 0" in page
+    assert HOSTILE not in page
 
 
 def test_programs_get_every_field(recorded: RunPaths) -> None:
@@ -115,6 +163,7 @@ def test_many_episodes_are_exported_as_lines_with_their_steps(
         ("--html", "a.html"),
         ("2", "--jsonl", "a.jsonl"),
         ("2", "--html", "a.html", "--task", "enter-text"),
+        ("e2", "--html", "a.html", "--evaluation"),
         ("2", "--html", "a.html", "--jsonl", "a.jsonl"),
     ],
 )
@@ -122,7 +171,7 @@ def test_an_export_is_one_page_or_many_lines(recorded: RunPaths, asked: tuple[st
     ended = trajectories(recorded, "export", *asked)
 
     assert ended.exit_code == 2
-    assert "name either a rollout and the file of its page (ID --html FILE)" in ended.output
+    assert "name either an episode and the file of its page (ID --html FILE)" in ended.output
 
 
 def test_lines_that_cannot_be_written_say_where_and_why(recorded: RunPaths, tmp_path: Path) -> None:

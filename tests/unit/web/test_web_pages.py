@@ -43,6 +43,9 @@ ADDRESSES = {
     "/trajectory?id=2": ["type “", "click at 80, 60", "made version 1", "says that it is done", "/blobs/"],
     "/trajectory?id=3": ["Failed attempts", "the browser died"],
     "/trajectory?id=8": ["was not finished"],
+    "/trajectories?of=evaluation": ["/trajectory?id=e2", "parse_error", "sampled"],
+    "/trajectory?id=e2": ["before training, sampled answers of version 0", "never trained on", "e1: before"],
+    "/compare?a=e1&b=e2": ["They differ from step 1 on"],
     "/compare?a=1&b=2": ["They differ from step 1 on"],
     "/exploration": ["Nothing was explored in this run"],
 }
@@ -99,6 +102,9 @@ def test_routine_of_a_long_run_hides_no_alarm(recorded: RunPaths, tmp_path: Path
         ("/trajectory?id=99999", 404),
         ("/trajectory?id=-1", 404),
         ("/trajectory?id=1e3", 404),
+        ("/trajectory?id=e99", 404),
+        ("/trajectory?id=e", 404),
+        ("/export?id=e1%0d%0aset-cookie:x", 404),
         ("/trajectory?id=" + "9" * 40, 404),
         ("/trajectory", 404),
         ("/compare?a=1&b=3", 404),
@@ -223,7 +229,7 @@ def test_before_the_run_has_a_record_the_page_says_so(empty: TestClient) -> None
 def test_an_export_holds_all_it_needs(recorded: RunPaths, tmp_path: Path) -> None:
     file = tmp_path / "two.html"
 
-    write_trajectory(recorded, 2, file)
+    write_trajectory(recorded, "2", file)
     text = file.read_text()
 
     assert text.count('href="data:image/png;base64,') == 3
@@ -239,7 +245,7 @@ def test_a_lost_screenshot_is_said_and_the_rest_is_shown(recorded: RunPaths, tmp
         assert played is not None
         lost = played.steps[0].screenshot_sha256
         (copy.blobs / lost[:2] / f"{lost}.png").unlink()
-        text = trajectory_html(run, 2)
+        text = trajectory_html(run, "2")
 
     assert f"{lost[:12]} is missing or damaged" in text
     assert text.count("data:image/png") == 2
@@ -247,7 +253,9 @@ def test_a_lost_screenshot_is_said_and_the_rest_is_shown(recorded: RunPaths, tmp
     with Store(copy.record, clock=lambda: played.started_unix_s + 30 * 86_400.0) as store:
         store.give_up_screenshots(14 * 86_400.0, 60.0)
     with RunView(copy) as run:
-        assert f"{lost[:12]} was deleted as an old one (run.screenshots_kept_days)" in trajectory_html(run, 2)
+        assert f"{lost[:12]} was deleted as an old one (run.screenshots_kept_days)" in trajectory_html(
+            run, "2"
+        )
 
 
 class Clock:
