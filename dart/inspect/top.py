@@ -18,6 +18,7 @@ from dart.inspect.live import header
 from dart.inspect.snapshot import ActorRow, RunSnapshot
 from dart.inspect.tables import ACTIVITY, ACTOR, AGE, MEMORY, RESTARTS, STATE, Column, table
 from dart.inspect.terminal_safe import Printable
+from dart.store.errors import StoreBusy
 
 END_KEYS = (b"q", b"Q", b"\x04", b"")
 """Input that ends the view: q, Q, Ctrl-D, end of input. Ctrl-C arrives as a signal instead."""
@@ -57,15 +58,26 @@ def screen(snapshot: RunSnapshot, shares: Mapping[int, float], *, rows_max: int)
 
 
 def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s: float) -> None:
-    """Show the run every `every_s` seconds until a key ends it; the last picture stays on the screen."""
-    before = None
+    """Show the run every `every_s` seconds until a key ends it; the last picture stays on the screen.
+
+    While the record does not answer, the picture of before stays, with the reason below it. Raises StoreBusy
+    if it does not answer the first time.
+    """
+    before: RunSnapshot | None = None
+    drawn: RenderableType | None = None
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as view:
         while True:
-            snapshot = read()
-            rows_max = max(3, console.height - HEAD_LINES)
-            drawn = screen(snapshot, cpu_shares(before, snapshot), rows_max=rows_max)
-            before = snapshot
-            view.update(Printable(drawn), refresh=True)
+            try:
+                snapshot = read()
+            except StoreBusy as busy:
+                if drawn is None:
+                    raise
+                shown: RenderableType = Group(drawn, Text(f"not the present state: {busy}", style="bold red"))
+            else:
+                rows_max = max(3, console.height - HEAD_LINES)
+                shown = drawn = screen(snapshot, cpu_shares(before, snapshot), rows_max=rows_max)
+                before = snapshot
+            view.update(Printable(shown), refresh=True)
             if wait(every_s):
                 return
 

@@ -3,12 +3,14 @@
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from dart.core.records import RunPhase
 from dart.inspect import top
 from dart.inspect.formatting import age
 from dart.inspect.snapshot import ActorRow, RunSnapshot
+from dart.store.errors import StoreBusy
 
 
 def actor(name: str, **changes: object) -> ActorRow:
@@ -97,6 +99,36 @@ def test_it_is_drawn_until_somebody_wants_to_end() -> None:
     assert waits == [2.0, 2.0, 2.0]
     assert next(looks).taken_unix_s == 3.0
     assert "env-000" in file.getvalue()
+
+
+def test_a_record_that_does_not_answer_leaves_the_last_picture_and_says_why() -> None:
+    looks: list[RunSnapshot | None] = [snapshot(0.0, BUSY), None, snapshot(2.0, STOPPED)]
+    drawn: list[str] = []
+    file = io.StringIO()
+
+    def read() -> RunSnapshot:
+        if (look := looks.pop(0)) is None:
+            raise StoreBusy("the server of the record does not answer")
+        return look
+
+    def wait(seconds: float) -> bool:
+        drawn.append(file.getvalue())
+        file.seek(0)
+        file.truncate()
+        return not looks
+
+    top.watch(read, Console(file=file, width=100, height=30, force_terminal=True), wait, every_s=2.0)
+
+    assert ["not the present state: the server of the record" in one for one in drawn] == [False, True, False]
+    assert ["env-000" in one for one in drawn] == [True, True, False]
+
+
+def test_a_record_that_does_not_answer_at_first_ends_the_view() -> None:
+    def read() -> RunSnapshot:
+        raise StoreBusy("away")
+
+    with pytest.raises(StoreBusy, match="away"):
+        top.watch(read, Console(file=io.StringIO()), lambda _: True, every_s=2.0)
 
 
 def test_ages_are_short() -> None:
