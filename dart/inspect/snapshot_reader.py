@@ -68,7 +68,11 @@ class SnapshotReader:
         self.store.close()
 
     def read(self) -> RunSnapshot:
-        """Read a snapshot of the run as it is now."""
+        """Read a snapshot of the run as it is now. All figures of the record are of the same moment."""
+        with self.store.one_state():
+            return self._read()
+
+    def _read(self) -> RunSnapshot:
         session = read_session(self.paths)
         pid = _main_process(self.paths.root)
         vitals = rows_of(self.paths.board)

@@ -4,7 +4,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -53,9 +53,9 @@ ALL = 2**31 - 1
 class StoreReader:
     """Read-only view of a record that another process may be writing.
 
-    Each method is one transaction and sees one state of the record. Steps are blobs and are read after the
-    transaction. Methods raise StoreUnavailable. Methods that return steps also raise what `BlobStore.read`
-    raises.
+    Each method is one transaction and sees one state of the record; `one_state` makes several methods see the
+    same state. Steps are blobs and are read after the transaction. Methods raise StoreUnavailable. Methods
+    that return steps also raise what `BlobStore.read` raises.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class StoreReader:
         self.address = address
         self._patience = patience
         self._given_steps = steps
+        self._is_in_one_state = False
         self._database = database_at(address)
         with self._database.errors():
             self._bare = patiently(self._open, patience.open_s)
@@ -94,8 +95,22 @@ class StoreReader:
         self.close()
 
     @contextmanager
+    def one_state(self) -> Iterator[None]:
+        """In this context, all methods see the same state of the record.
+
+        Keep it short: SQLite's write-ahead log grows while a state is held.
+        """
+        with self._database.errors(), self._one_state():
+            self._is_in_one_state = True
+            try:
+                yield
+            finally:
+                self._is_in_one_state = False
+
+    @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with self._database.errors(), self._one_state(), self._readable():
+        state = nullcontext() if self._is_in_one_state else self._one_state()
+        with self._database.errors(), state, self._readable():
             yield self._bare
 
     @contextmanager

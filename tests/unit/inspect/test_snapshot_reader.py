@@ -130,6 +130,30 @@ def test_restarts_are_those_of_the_actors_and_no_free_row_counts(
         assert reader.read().restarts == 4
 
 
+def test_the_figures_of_a_snapshot_are_of_one_moment_although_the_run_goes_on(
+    paths: RunPaths, store: Store, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = store.lease_rollout(store.open_group(CONFIG.tasks.train[0], 1, 1, 10, 0), "env-000", 9999.0)
+    with SnapshotReader(paths, CONFIG) as reader:
+        read = reader.store.latest_version
+
+        def meanwhile() -> records.Version | None:
+            store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, 1.0))
+            return read()
+
+        monkeypatch.setattr(reader.store, "latest_version", meanwhile)
+        before = reader.read()
+        monkeypatch.undo()
+        after = reader.read()
+
+    assert [
+        (one.trajectories, one.conservation.stored, one.tasks[0].trajectories) for one in (before, after)
+    ] == [
+        (0, 0, 0),
+        (1, 1, 1),
+    ]
+
+
 def test_of_a_run_that_has_ended_the_phase_is_the_one_it_ended_in(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
