@@ -20,7 +20,19 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 def percent(rate: float | None) -> str:
     """A rate from 0 to 1 as `43 %`; a dash for None."""
-    return DASH if rate is None else f"{100 * rate:.0f} %"
+    return DASH if rate is None else f"{whole_percent(rate)} %"
+
+
+def whole_percent(rate: float) -> str:
+    """A rate from 0 to 1 in percent, rounded to a whole number.
+
+    Only a rate of 0 is `0`, and only one of 1 is `100`: with a single success of 300 it is `<1`, and with a
+    single failure `>99`.
+    """
+    rounded = f"{100 * rate:.0f}"
+    if rounded == "0" and rate > 0:
+        return "<1"
+    return ">99" if rounded == "100" and rate < 1 else rounded
 
 
 def number(value: float | None, digits: int = 1) -> str:

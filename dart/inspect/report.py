@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dart.config.problems import shortened
 from dart.core.pass_at_k import PassAtK
 from dart.core.statistics import ConfidenceInterval, Score, difference_interval, mean_interval, mean_rate
-from dart.inspect.formatting import DASH, counts, percent
+from dart.inspect.formatting import DASH, counts, percent, whole_percent
 from dart.inspect.terminal_safe import one_line
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ def row_cells(row: ReportRow) -> list[str]:
     """Return the cells of a row: before, after, change and verdict."""
     change = DASH
     if row.before and row.after and row.difference:
-        change = f"{100 * (row.after.rate - row.before.rate):+.0f}"
+        change = f"{round(100 * (row.after.rate - row.before.rate)):+d}"  # a whole number is never -0
     return [_rate(row.before), _rate(row.after), change, f"[{STYLES[row.verdict]}]{row.verdict}[/]"]
 
 
@@ -318,4 +318,4 @@ def _rate(score: Score | MeanScore | None) -> str:
     if score is None:
         return DASH
     low, high = score.interval.low, score.interval.high
-    return f"{100 * score.rate:.0f} [dim]({100 * low:.0f} – {100 * high:.0f})[/]"
+    return f"{whole_percent(score.rate)} [dim]({100 * low:.0f} – {100 * high:.0f})[/]"

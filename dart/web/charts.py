@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from dart.core.records import Event
 from dart.core.statistics import Score
+from dart.inspect.formatting import percent
 from dart.inspect.learning_curve import window_for
 from dart.inspect.utilisation import Sizes, intervals
 from dart.telemetry.liveness import ACTOR_SILENT_S
@@ -218,7 +219,7 @@ class Chart:
         return round(PLOT_BOTTOM - share * (PLOT_BOTTOM - PLOT_TOP), 1)
 
     def text(self, value: float) -> str:
-        return f"{100 * value:.0f} %" if self.is_percent else figure(value)
+        return percent(value) if self.is_percent else figure(value)
 
     def path(self, points: Points) -> str:
         """Return the attribute `d` of the SVG path of a line."""

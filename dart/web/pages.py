@@ -16,6 +16,7 @@ from dart.inspect.actor_table import in_tree_order
 from dart.inspect.evaluation_scores import scores
 from dart.inspect.event_history import event_of, fields_of, read_news
 from dart.inspect.exit_reports import all_reports
+from dart.inspect.formatting import percent
 from dart.inspect.logs import message
 from dart.inspect.report import EvaluationResult
 from dart.inspect.task_reports import DECISIONS_MAX, decision_text, state, task_reports
@@ -172,7 +173,7 @@ def _measured(run: RunView, bins: Bins) -> list[Dot]:
         mean = EvaluationResult(scores(run.store, run.config, phase)).mean
         if mean is not None:
             low_high = mean.interval.low, mean.interval.high
-            found.append(Dot(at, mean.rate, *low_high, f"{phase}: {100 * mean.rate:.0f} %"))
+            found.append(Dot(at, mean.rate, *low_high, f"{phase}: {percent(mean.rate)}"))
     return found
 
 

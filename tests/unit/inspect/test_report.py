@@ -52,6 +52,20 @@ def test_the_mean_row_is_the_mean_over_tasks() -> None:
     assert mean.after.rate == pytest.approx((0.9 + 0.54 + 0.4) / 3)
 
 
+def test_the_table_shows_no_100_with_a_failure_and_no_change_of_minus_0() -> None:
+    before = EvaluationResult({"a": Score(1, 400), "b": Score(400, 400)})
+    after = EvaluationResult({"a": Score(0, 400), "b": Score(399, 400)})
+
+    cells = [line.split() for line in printed(SuccessReport(before, after)).splitlines()]
+
+    shown = {line[0]: line for line in cells if line and line[0] in ("a", "b", "mean")}
+    assert shown["a"][:5] == ["a", "<1", "(0", "–", "1)"]
+    assert shown["a"][5] == "0", "no success at all"
+    assert shown["b"][1] == "100", "no failure at all"
+    assert shown["b"][5] == ">99"
+    assert {name: line[9] for name, line in shown.items()} == {"a": "+0", "b": "+0", "mean": "+0"}
+
+
 def test_a_side_that_was_not_measured_is_not_compared() -> None:
     report = SuccessReport(after=AFTER)
 
