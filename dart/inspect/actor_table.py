@@ -117,8 +117,10 @@ def actor_rows(
     shown = [row for row in vitals if is_shown(row)]
     recent: Counter[str] = Counter()
     table = table_of(run_dir)
+    # Reports of earlier starts of the run are kept, but each start begins with the whole budget.
+    began_s = min((row.started_unix_s for row in shown if row.parent == LAUNCHER), default=0.0)
     for supervisor in {row.parent for row in shown} & windows.keys():
-        recent += restarts_by_child(run_dir, supervisor, now_s - windows[supervisor])
+        recent += restarts_by_child(run_dir, supervisor, max(began_s, now_s - windows[supervisor]))
     return tuple(
         _row(row, process_of(row, table), recent[row.name], windows.get(row.parent, 0.0), now_s)
         for row in shown

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.board import ActorState, Board
+from actors.board import LAUNCHER, ActorState, Board
 from actors.process import parse_stat, start_ticks
 from dart.core.errors import ConfigurationError, NotRunningError, UsageError
 from dart.core.run_directory import RunPaths
@@ -45,6 +45,17 @@ def failed(run_dir: Path, child: str, unix_s: float, context: str = "child_termi
         offender=Offender(id=child),
     )
     reports.append(run_dir, report)
+
+
+def test_a_continued_run_counts_no_failure_of_its_earlier_starts(board: Board, tmp_path: Path) -> None:
+    show(board, "root", LAUNCHER, ActorState.RUNNING, started_unix_s=980.0)
+    show(board, "env-000", "environment_pool", ActorState.RUNNING, restarts=1)
+    for unix_s in (950.0, 960.0, 990.0):
+        failed(tmp_path, "env-000", unix_s)
+
+    row = rows(board, tmp_path)["env-000"]
+
+    assert (row.restarts_in_window, row.restarts) == (1, 1)
 
 
 def test_restarts_are_counted_in_the_window_of_the_budget_and_in_all(board: Board, tmp_path: Path) -> None:
