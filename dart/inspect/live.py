@@ -268,8 +268,13 @@ def _curation(snapshot: RunSnapshot) -> Iterator[str]:
 
 def _health(snapshot: RunSnapshot) -> list[str]:
     faults = ", ".join(f"{kind} {count}" for kind, count in snapshot.faults.items() if count)
-    restarts = f"restarts {snapshot.restarts}  faults {faults or 0}"
-    return [f"alive {snapshot.well}/{len(snapshot.actors)}", restarts]
+    return [f"alive {snapshot.well}/{len(snapshot.actors)}", f"{restarts(snapshot)}  faults {faults or 0}"]
+
+
+def restarts(snapshot: RunSnapshot) -> str:
+    """Say how often actors were restarted; in a run that was continued also since when: `2 since 7:31`."""
+    since = f" since {duration(snapshot.used_before_s)}" if snapshot.used_before_s else ""
+    return f"restarts {snapshot.restarts}{since}"
 
 
 # ---- tables ----

@@ -222,7 +222,12 @@ METRICS: tuple[Metric, ...] = (
         "1 when the actor is up and ready and its process runs, else 0.",
         lambda row: row.is_well,
     ),
-    _of_actors("actor_restarts", "Restarts of the actor in this run.", lambda row: row.restarts, _counter),
+    _of_actors(
+        "actor_restarts",
+        "Restarts of the actor since the run was started or continued last.",
+        lambda row: row.restarts,
+        _counter,
+    ),
     _of_actors(
         "actor_busy_seconds",
         "How long the actor has been in its current handler; 0 when idle or without a process.",

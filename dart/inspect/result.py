@@ -12,7 +12,7 @@ from dart.core.run_directory import RunPaths
 from dart.inspect import learning_curve, report
 from dart.inspect.exit_reports import RESTARTED, all_reports
 from dart.inspect.formatting import counted, counts
-from dart.inspect.live import success_over_time
+from dart.inspect.live import restarts, success_over_time
 from dart.inspect.snapshot import RunSnapshot
 from dart.inspect.terminal_safe import Printable, one_line
 from dart.store.browse_queries import RunBrowser
@@ -101,7 +101,7 @@ def books_line(result: TrainResult) -> str:
     lost = counted(len(result.lost_screenshots), "lost screenshot")
     sound = f"sound but for {lost}" if result.lost_screenshots else "sound"
     verdict = f"DAMAGED ({len(result.violations)} findings)" if result.violations else sound
-    return f"{result.snapshot.conservation}; data {verdict}; restarts {result.snapshot.restarts}"
+    return f"{result.snapshot.conservation}; data {verdict}; {restarts(result.snapshot)}"
 
 
 def curation_lines(result: TrainResult) -> list[str]:
@@ -137,6 +137,7 @@ def _about(result: TrainResult) -> dict[str, Any]:
         "trajectories": snapshot.trajectories,
         "success_while_training": [asdict(window) for window in snapshot.success_windows],
         "restarts": snapshot.restarts,
+        "restarts_since_seconds": round(snapshot.used_before_s, 1),
         "faults": dict(snapshot.faults),
         **asdict(snapshot.conservation),
         "drops": dict(snapshot.drops),

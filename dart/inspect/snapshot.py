@@ -32,11 +32,11 @@ class ActorRow:
     """Name of the handler that the actor is in; empty when idle."""
     messages: int
     restarts: int
-    """Number of restarts since the start of the run."""
+    """Number of restarts since the last start of the run; each start counts from 0."""
     last_reason: str
     """Why the actor ended the last time; empty if it never ended."""
     restarts_in_window: int = 0
-    """Number of the actor's failures in the last `window_s` seconds."""
+    """Number of the actor's failures in the last `window_s` seconds, since the last start of the run."""
     window_s: float = 0.0
     """Window of its supervisor's restart budget, in seconds; 0 for the root, which has no supervisor."""
     age_s: float | None = None
@@ -114,6 +114,8 @@ class RunSnapshot:
     elapsed_s: float
     budget_s: float
     """Longest time that the run may take, from its start to the final table; 0 for no limit."""
+    used_before_s: float = 0.0
+    """How long the run had run when it was continued the last time; 0 for its first start."""
     updates: int = 0
     updates_max: int = 0
     """Number of updates after which training ends; 0 for no limit."""
@@ -154,6 +156,7 @@ class RunSnapshot:
     steps_mean: float | None = None
     """Mean number of environment steps of a finished episode; None before the first episode."""
     restarts: int = 0
+    """Number of restarts of actors since the last start of the run, as `ActorRow.restarts`."""
     faults: Mapping[str, int] = field(default_factory=dict)
     """Number of failed attempts by `dart.core.types.FaultKind`."""
     drops: Mapping[str, int] = field(default_factory=dict)

@@ -97,6 +97,7 @@ class SnapshotReader:
             phase=phase,
             elapsed_s=session["elapsed_s"],
             budget_s=session["budget_s"],
+            used_before_s=session["used_before_s"],
             updates=version,
             updates_max=self._config.training.updates,
             policy_version=version,

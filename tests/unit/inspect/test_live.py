@@ -117,6 +117,10 @@ def test_a_line_holds_all_figures_of_the_run() -> None:
     )
 
 
+def test_the_restarts_of_a_continued_run_are_those_since_it_was_continued() -> None:
+    assert "  restarts 3 since 1:40  faults " in live.summary_line(replace(SNAPSHOT, used_before_s=100.0))
+
+
 def test_a_run_that_only_starts_shows_dashes_instead_of_numbers() -> None:
     fresh = RunSnapshot(run_dir="r", taken_unix_s=0, phase=RunPhase.TRAINING, elapsed_s=0, budget_s=0)
 

@@ -1,14 +1,21 @@
 """What is told at the end of a run."""
 
+import io
+import json
 from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
 
 from dart.core.records import Conservation, RunPhase
+from dart.core.run_directory import RunPaths
 from dart.inspect.report import RunReport, SuccessReport
 from dart.inspect.result import (
     Staleness,
     TrainResult,
     books_line,
     curation_lines,
+    publish,
     staleness_of,
     success_lines,
     why_nothing_was_trained,
@@ -46,6 +53,15 @@ def test_the_end_of_a_run_says_what_curation_did() -> None:
         "demonstrations used: 3, of 12 in the pool",
         "episodes parked: 5, taken up again or played anew: 4",
     ]
+
+
+def test_a_continued_run_says_since_when_its_restarts_are_counted(tmp_path: Path) -> None:
+    continued = replace(RESULT, snapshot=replace(SNAPSHOT, used_before_s=451.2))
+    publish(continued, Console(file=io.StringIO()), RunPaths(tmp_path))
+    report = json.loads((tmp_path / "report.json").read_text())
+
+    assert books_line(continued).endswith("; data sound; restarts 2 since 7:31")
+    assert (report["restarts"], report["restarts_since_seconds"]) == (2, 451.2)
 
 
 def test_nothing_is_said_of_what_did_not_happen() -> None:
