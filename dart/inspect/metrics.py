@@ -7,14 +7,16 @@ docs/reference/metrics.md is generated from the table. A test compares the table
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
 from actors.board import ActorState
-from dart.core.types import RolloutState
+from dart.core.types import FaultKind, Outcome, RolloutState
+from dart.curation.groups import DropReason
 from dart.inspect.snapshot import ActorRow, RunSnapshot, TaskRow
+from dart.telemetry.events import USER_VISIBLE
 
 
 class MetricKind(StrEnum):
@@ -71,6 +73,12 @@ def _of_actors(
     return make(
         name, about, lambda run: {row.name: read(row) for row in run.actors}, actor="name of the actor"
     )
+
+
+def _from_zero(names: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
+    """Return counts with 0 for names that have none yet. Prometheus's `increase` leaves out the first value
+    of a series, so the first fault of a kind would not be seen if its series began with it."""
+    return {str(name): 0 for name in names} | dict(counts)
 
 
 STATES = tuple(state.value for state in ActorState if state is not ActorState.FREE)
@@ -168,19 +176,19 @@ METRICS: tuple[Metric, ...] = (
     _counter(
         "outcomes",
         "Trajectories by how they ended.",
-        lambda run: run.outcomes,
+        lambda run: _from_zero(Outcome, run.outcomes),
         outcome="terminated, finished, step_cap, parse_error or infeasible",
     ),
     _counter(
         "faults",
         "Attempts that ended without a reward, by what is to blame.",
-        lambda run: run.faults,
+        lambda run: _from_zero(FaultKind, run.faults),
         kind="infrastructure, system, policy, evaluator or task",
     ),
     _counter(
         "dropped_rollouts",
         "Rollouts that were dropped instead of trained, by reason.",
-        lambda run: run.drops,
+        lambda run: _from_zero(DropReason, run.drops),
         reason="why the rollouts were dropped",
     ),
     _gauge(
@@ -207,7 +215,7 @@ METRICS: tuple[Metric, ...] = (
         "events",
         "Events of the record, by kind (docs/reference/events.md); `load` comes every few seconds and is not "
         "counted.",
-        lambda run: run.events,
+        lambda run: _from_zero(USER_VISIBLE, run.events),
         kind="kind of the event",
     ),
     # actors

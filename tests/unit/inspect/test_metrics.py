@@ -19,9 +19,12 @@ from actors.board import ActorState, Board
 from dart.cli.web import address_of
 from dart.core.records import Conservation, RunPhase
 from dart.core.run_directory import RunPaths, claimed
+from dart.core.types import FaultKind, Outcome
+from dart.curation.groups import DropReason
 from dart.inspect.health import liveness_problems, readiness_problems
 from dart.inspect.metrics import METRICS, STATES, MetricKind, exposition
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot, TaskRow
+from dart.telemetry.events import ALARM, USER_VISIBLE
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "contrib" / "grafana" / "dartrl.json"
 
@@ -114,9 +117,9 @@ def test_every_metric_is_its_figure_of_the_snapshot() -> None:
         "staleness_versions": {"mean": 0.8, "p50": 0.6, "p95": 1.75, "max": 7},
         "trajectories_total": 512,
         "environment_steps_total": 2048,
-        "outcomes_total": {"terminated": 500, "parse_error": 14},
-        "faults_total": {"infrastructure": 21},
-        "dropped_rollouts_total": {"no_spread": 19},
+        "outcomes_total": dict.fromkeys(Outcome, 0) | {"terminated": 500, "parse_error": 14},
+        "faults_total": dict.fromkeys(FaultKind, 0) | {"infrastructure": 21},
+        "dropped_rollouts_total": dict.fromkeys(DropReason, 0) | {"no_spread": 19},
         "rollouts": {"leased": 6, "stored": 33, "trained": 40, "dropped": 35},
         "issued_rollouts_total": 114,
         "conservation_holds": 1,
@@ -124,7 +127,7 @@ def test_every_metric_is_its_figure_of_the_snapshot() -> None:
         "parked_episodes": 25,
         "pool_demonstrations": 22,
         "pool_uses_total": 23,
-        "events_total": {"restart": 26},
+        "events_total": dict.fromkeys(USER_VISIBLE, 0) | {"restart": 26},
         "actors": dict.fromkeys(STATES, 0) | {"running": 2},
         "actor_well": {env: 1, "store": 0},
         "actor_restarts_total": {env: 3, "store": 1},
@@ -139,6 +142,18 @@ def test_every_metric_is_its_figure_of_the_snapshot() -> None:
         found[metric] = found.get(metric, {}) | {labels[0]: number} if labels else number
 
     assert found == expected
+
+
+def test_the_series_of_every_known_fault_outcome_drop_and_event_begins_at_0() -> None:
+    fresh = exposed(replace(RUN, faults={}, outcomes={}, drops={}, events={}))
+
+    for name, label in (
+        ("faults", FaultKind.SYSTEM),
+        ("outcomes", Outcome.STEP_CAP),
+        ("dropped_rollouts", DropReason.STALE),
+        ("events", ALARM),
+    ):
+        assert fresh[f"dartrl_{name}_total", (label,)] == 0
 
 
 def test_a_run_is_healthy_only_while_it_runs_and_its_main_process_is_well() -> None:
