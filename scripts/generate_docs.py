@@ -22,7 +22,7 @@ from dart.config.sections import ChildSettings, SupervisionSettings
 from dart.environments.sites.catalogue import SITES, site_of
 from dart.inspect.metrics import METRICS, Metric
 from dart.telemetry.events import KINDS, REPORT_FIELDS, REPORTS, EventKind
-from dart.training.update_report import UpdateReport, UpdateSummary
+from dart.training.update_report import BATCH_FIGURES, UpdateReport, UpdateSummary
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = DOCS / "reference"
@@ -118,7 +118,7 @@ UPDATE_HEAD = """
 
 Each is a label of `dartrl_update_figure` and a curve in TensorBoard ([tracking](../tracking.md)). A figure
 that an update could not compute is left out. Means are over the step samples in the loss unless it says
-otherwise.
+otherwise. Of the tokens of a step, the mean or the share is taken first, so that every step counts the same.
 """
 
 
@@ -242,7 +242,7 @@ def _table_of(name: str, rows: Mapping[str, str]) -> Iterator[str]:
 
 def metrics_page() -> str:
     """Every metric, in the order of its table."""
-    fields = field_docstrings(UpdateSummary) | field_docstrings(UpdateReport)
+    fields = field_docstrings(UpdateSummary) | field_docstrings(UpdateReport) | dict(BATCH_FIGURES)
     figures = {name: " ".join(text.split()) for name, text in fields.items()}
     return (
         METRICS_HEAD

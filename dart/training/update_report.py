@@ -1,6 +1,18 @@
 """The figures of one update. Imports no torch."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+BATCH_FIGURES: Mapping[str, str] = {
+    "trajectories": "Number of trajectories of the batch, without demonstrations.",
+    "staleness_mean": "Mean staleness of the steps of the batch, in policy versions. Steps that are left out "
+    "of the loss count, those of demonstrations do not.",
+    "staleness_p50": "Median of the staleness of these steps.",
+    "staleness_p95": "95th percentile of the staleness of these steps.",
+    "staleness_max": "Largest staleness of these steps.",
+    "staleness_bound": "The bound of the staleness, `curation.staleness`.",
+}
+"""Meaning of the figures of a batch, which the trainer records with those of the learner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +77,12 @@ class UpdateReport(UpdateSummary):
     without_behaviour: int
     """Number of steps in the loss whose weight is 1 because their log-probs are unknown (demonstrations)."""
     mismatch_engine: float | None
-    """Mean absolute difference per token, in nats, between the log-prob before the update and the one that
-    the engine recorded, over steps of the trainer's own version; None without such steps."""
+    """Mean absolute difference, in nats, between the log-prob before the update and the one that the engine
+    recorded, over all tokens of steps of the trainer's own version; None without such steps."""
     mismatch_stale: float | None
     """Like `mismatch_engine`, for steps of older versions."""
     tis_truncated: float | None
-    """Share of the tokens with recorded log-probs whose weight was truncated; None without such tokens."""
+    """Share of all tokens with recorded log-probs whose weight was truncated; None without such tokens."""
     injected: int
     """Number of demonstrations of the experience pool in the groups."""
     prefixes: int

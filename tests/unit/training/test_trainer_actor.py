@@ -2,7 +2,7 @@
 
 import errno
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from dart.training.actor import BatchTaken, CommittedMeanwhile, TrainedAhead, Tr
 from dart.training.batch_errors import MAX_REFUSED_IN_A_ROW, MAX_TRIES, NonFiniteUpdate
 from dart.training.distributed_learner import RankDied
 from dart.training.simulated_learner import SimulatedLearner
+from dart.training.update_report import BATCH_FIGURES, UpdateReport
 
 CONFIG = Config().model_dump(mode="json") | {
     "training": Config().training.model_dump(mode="json") | {"learner": "simulated"},
@@ -138,6 +139,7 @@ def test_an_update_is_committed_under_its_lease_and_then_told(
     assert newest.version == 1
     assert newest.metrics["staleness_p95"] == 0.0
     assert newest.metrics["staleness_bound"] == Config().curation.staleness
+    assert newest.metrics.keys() <= {field.name for field in fields(UpdateReport)} | BATCH_FIGURES.keys()
     assert (books.trained, books.holds) == (2, True)
 
 
