@@ -9,6 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from dart.config.config import Config
+from dart.inspect.formatting import duration
 from dart.inspect.report import SuccessReport
 from dart.inspect.time_budget import TimeBudget
 from dart.store.reader import StoreReader
@@ -26,6 +27,7 @@ POINTS_MIN = 4
 MINUTE_S = 60.0
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
+BEGIN = "0:00"
 PLOT_ROWS = 12
 ROWS_PER_LABEL = 3
 Y_AXIS_WIDTH = 4
@@ -130,13 +132,13 @@ def render(episodes: Sequence[EpisodePoint], *, width: int = 80) -> str:
         return ""
     rates = _resample(points, width - Y_AXIS_WIDTH)
     window = window_for(len(episodes), WINDOW)
-    minutes = f"{points[-1][0] / MINUTE_S:.0f} minutes"
+    ends = duration(points[-1][0])
     return "\n".join(
         [
             f"success while training, %, over the last {window} episodes",
             *(_plot_row(rates, row) for row in reversed(range(PLOT_ROWS))),
             f"  0└{'─' * len(rates)}",
-            f"{'':{Y_AXIS_WIDTH}}0{minutes:>{len(rates) - 1}}",
+            f"{'':{Y_AXIS_WIDTH}}{BEGIN}{ends:>{len(rates) - len(BEGIN)}}",
         ]
     )
 

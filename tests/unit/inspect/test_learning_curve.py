@@ -57,7 +57,7 @@ def test_the_terminal_curve_rises_from_left_to_right_and_fits_its_width() -> Non
     assert (top[30], top[-1]) == (" ", "█")
     assert (bottom[4], bottom[-1]) == (" ", "█")
     assert lines[13].startswith("  0└─")
-    assert lines[14].split() == ["0", "2", "minutes"]
+    assert lines[14].split() == ["0:00", "1:39"], "not 2 minutes, nor 0 for a run of 29 s"
 
 
 def test_a_rate_of_one_half_fills_the_lower_half_of_the_terminal_curve() -> None:
