@@ -58,8 +58,8 @@ COLUMNS: "tuple[Column[ActorRow], ...]" = (
     Column("refused", lambda row: row.refused, is_number=True, is_wide=True),
     Column("last beat", lambda row: age(row.beat_age_s), is_number=True, is_wide=True),
     Column("supervisor", lambda row: row.parent or None, is_wide=True),
-    Column("doing", lambda row: activity(row) if row.state == "running" else "", width_max=30),
-    Column("last reason", lambda row: row.last_reason, width_max=60),
+    Column("doing", lambda row: activity(row) if row.state == "running" else ""),
+    Column("last reason", lambda row: row.last_reason),
 )
 
 

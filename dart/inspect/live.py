@@ -36,6 +36,9 @@ LINE_EVERY_S = 10.0
 ROWS_MAX = 24
 """How many actors the live view lists at most. Unwell actors come first; the rest is only counted."""
 
+DOING_MAX = 36
+"""Width of the column that says what an actor does, so that both tables fit side by side."""
+
 NAMES_MAX = 3
 """How many starting actors the first line of `dartrl status` names at most."""
 
@@ -301,7 +304,8 @@ TASK_COLUMNS: tuple[Column[TaskRow], ...] = (
 def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX, is_wide: bool = False) -> Table:
     """Draw a table of actors, unwell actors first. After `rows_max` rows, count the other actors by state."""
     ordered = sorted(actors, key=lambda actor: actor.is_well)
-    drawn = table(ordered[:rows_max], (ACTOR, STATE, RESTARTS, ACTIVITY), is_wide=is_wide)
+    columns = (ACTOR, STATE, RESTARTS, replace(ACTIVITY, width_max=DOING_MAX))
+    drawn = table(ordered[:rows_max], columns, is_wide=is_wide)
     if len(ordered) > rows_max:
         rest = Counter(actor.state for actor in ordered[rows_max:])
         drawn.add_row("…", counts(rest), "", "")

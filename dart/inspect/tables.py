@@ -34,31 +34,36 @@ class Column(Generic[T]):
 
 
 def table(records: Iterable[T], columns: Iterable[Column[T]], *, is_wide: bool = False) -> "Table":
-    """Draw a table for the terminal, with a row for each record."""
+    """Draw a table for the terminal, with a row for each record.
+
+    A table that is too wide cuts its longest texts. Numbers are cut only if that is not enough.
+    """
     from rich.table import Table
 
     shown = [column for column in columns if is_wide or not column.is_wide]
     drawn = Table(box=None, pad_edge=False, header_style="dim")
     for column in shown:
         drawn.add_column(
-            column.name,
+            _cell(column.name, column),
             justify="right" if column.is_number else "left",
-            no_wrap=not column.folds,
+            no_wrap=column.is_number,  # rich narrows the other columns first, the widest before all
             overflow="fold" if column.folds else "ellipsis",
             max_width=None if is_wide else column.width_max,
         )
     for record in records:
-        drawn.add_row(*(_cell(column.value(record)) for column in shown))
+        drawn.add_row(*(_cell(column.value(record), column) for column in shown))
     return drawn
 
 
-def _cell(value: Any) -> "RenderableType":
+def _cell(value: Any, column: Column[Any]) -> "RenderableType":
     """Make a table cell of a value. Text is shown literally, even if it looks like markup of rich."""
     from rich.text import Text
 
-    if value is None:
-        return DASH
-    return Text(printable(str(value))) if isinstance(value, str | int | float) else value
+    value = DASH if value is None else value
+    cell = Text(printable(str(value))) if isinstance(value, str | int | float) else value
+    if isinstance(cell, Text) and not column.folds:
+        cell.no_wrap, cell.overflow = True, "ellipsis"
+    return cell
 
 
 # ---- columns of actors ----
@@ -93,4 +98,4 @@ AGE: "Column[ActorRow]" = Column("age", lambda row: age(row.age_s), is_number=Tr
 MEMORY: "Column[ActorRow]" = Column(
     "memory", lambda row: size(row.rss_bytes) if row.rss_bytes else None, is_number=True
 )
-ACTIVITY: "Column[ActorRow]" = Column("doing", activity, width_max=36)
+ACTIVITY: "Column[ActorRow]" = Column("doing", activity)
