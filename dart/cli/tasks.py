@@ -134,18 +134,18 @@ def columns(reports: "Sequence[TaskReport]") -> "list[Column[TaskReport]]":
 
     If all ids begin with the same part before the slash, only the header shows that part.
     """
-    from dart.inspect.report import family_of
+    from dart.inspect.report import family_of, short_id
 
     family = family_of(one.task_id for one in reports)
     return [
-        Column(f"{family} task".strip(), lambda one: one.task_id.removeprefix(f"{family}/")),
+        Column(f"{family} task".strip(), lambda one: short_id(one.task_id, family)),
         Column("success", lambda one: percent(one.success_rate), is_number=True),
         Column("of", lambda one: one.recent, is_number=True, is_wide=True),
         Column("N", lambda one: one.rollouts, is_number=True),
         Column("cap", lambda one: one.step_cap, is_number=True),
-        Column("longest", lambda one: one.longest_success_steps, is_number=True),
+        Column("longest", lambda one: one.longest_success_steps, is_number=True, is_wide=True),
         Column("pool", lambda one: one.demonstrations, is_number=True),
-        Column("uses", lambda one: one.uses, is_number=True),
+        Column("uses", lambda one: one.uses, is_number=True, is_wide=True),
         Column("groups", lambda one: one.groups, is_number=True),
         Column("finished", lambda one: one.finished, is_number=True, is_wide=True),
         Column("dropped groups", lambda one: counts(one.drops)),

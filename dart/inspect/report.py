@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -253,7 +254,7 @@ def render(report: SuccessReport) -> "Group":
     if is_compared:
         table.add_column("", no_wrap=True)
     for row in report.rows:
-        table.add_row(row.name.removeprefix(f"{family}/"), *cells(row))
+        table.add_row(short_id(row.name, family), *cells(row))
     table.add_section()
     table.add_row(MEAN, *cells(report.mean), style="bold")
     title = f"success in % on held-out seeds, {report.answers}, 95 % intervals"
@@ -297,9 +298,17 @@ def _left_out_of(result: EvaluationResult) -> str:
 
 
 def family_of(tasks: Iterable[str]) -> str:
-    """Return the part before the last slash that all these task ids share; empty if they differ in it."""
-    families = {task.rpartition("/")[0] for task in tasks}
-    return families.pop() if len(families) == 1 else ""
+    """Return the parts before slashes with which all these task ids begin, such as `sites` or `sites/mail`.
+
+    Without the family, the ids are short and still different (`short_id`). Empty if they share no part.
+    """
+    parents = [task.rpartition("/")[0] for task in tasks]
+    return commonpath(parents) if parents else ""
+
+
+def short_id(task_id: str, family: str) -> str:
+    """Return a task id without the family of all tasks that are shown."""
+    return task_id.removeprefix(f"{family}/")
 
 
 def row_cells(row: ReportRow) -> list[str]:

@@ -294,7 +294,7 @@ def _tasks(run: RunView, _: Values) -> str:
     reports = task_reports(run.store, run.config)
     played = _played_by_task(run, bins)
     sparks = {report.task_id: _spark(played.get(report.task_id, {}), bins) for report in reports}
-    return render("_tasks.html", reports=reports, sparks=sparks, state=state)
+    return render("_tasks.html", reports=reports, sparks=sparks, state=state, family=run.family)
 
 
 def _spark(played: Mapping[int, EpisodeCounts], bins: Bins) -> str:

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dart.core.types import Outcome
 from dart.curation.groups import DropReason
 from dart.inspect.formatting import age, clock, counts, duration, number, percent, size
+from dart.inspect.report import short_id
 
 STATIC = {"style.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """The files that are served unchanged: media type by file name."""
@@ -56,6 +57,7 @@ def _templates() -> Environment:
         meaning=lambda word: MEANINGS.get(word, ""),
         share=lambda thousandths: f"{thousandths / 10:g}%",
         short=lambda name: str(name).rpartition("/")[2],
+        short_id=short_id,
     )
     return templates
 

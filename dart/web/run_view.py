@@ -17,6 +17,7 @@ from dart.core.records import NO_EVENTS, EventCounts
 from dart.core.run_directory import RunPaths, holder
 from dart.inspect.actor_table import find_actor, read_actors, starting
 from dart.inspect.logs import LogLine, parse
+from dart.inspect.report import family_of
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot
 from dart.inspect.snapshot_reader import SnapshotReader, engine_rows
 from dart.run.mirror import fetch_logs
@@ -77,6 +78,11 @@ class RunView:
     @cached_property
     def config(self) -> Config:
         return _config(self.paths.config, self.paths.config.stat().st_mtime_ns)
+
+    @cached_property
+    def family(self) -> str:
+        """The parts with which all ids of its tasks begin; the pages leave them out in lists of tasks."""
+        return family_of(self.config.tasks.train)
 
     @cached_property
     def store(self) -> RunBrowser:

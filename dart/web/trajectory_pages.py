@@ -83,6 +83,7 @@ def trajectories(run: RunView, values: Mapping[str, str]) -> str:
         success=run.config.curation.success_above,
         with_task=True,
         tasks=tuple(run.config.tasks.train),
+        family=run.family,
         outcomes=tuple(Outcome),
         results=("success", "failure"),
         chosen={name: values.get(name, "") for name in ("task", "outcome", "result")},

@@ -223,3 +223,24 @@ async def test_a_page_follows_again_after_its_stream_was_refused(
         assert light_height_px < 40
     await until(session, FOLLOWS)
     assert await session.evaluate(NOTICE) == ""
+
+
+LONG_TEXTS = """
+    const long = "libreoffice_impress/38d048ec-8534-8963-5c39-c79d46d4ac7a";
+    document.querySelectorAll("td.task a, select option").forEach((place) => { place.textContent = long; });
+    document.querySelectorAll(".clip").forEach((place) => { place.textContent = long.repeat(4); });
+    document.querySelectorAll("[class^=d] .pill").forEach((place) => { place.textContent = "quarantined"; });
+    document.documentElement.scrollWidth
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1024])
+@pytest.mark.parametrize("place", ["tree", "tasks", "trajectories"])
+async def test_a_table_with_long_names_is_as_wide_as_the_window(
+    address: str, page: tuple[CdpSession, list[str]], place: str, width: int
+) -> None:
+    session, _ = page
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    await session.post("Emulation.setDeviceMetricsOverride", size)
+    await opened(session, address + place)
+    assert await session.evaluate(LONG_TEXTS) <= width

@@ -14,7 +14,9 @@ from dart.inspect.report import (
     ReportRow,
     RunReport,
     SuccessReport,
+    family_of,
     render,
+    short_id,
     to_json,
     write_json,
 )
@@ -177,3 +179,13 @@ def test_sampled_and_greedy_success_stand_beside_each_other(tmp_path: Path) -> N
     assert data["answers"] == "sampled at temperature 1"
     assert data["greedy"]["mean"]["before"]["rate"] == data["mean"]["after"]["rate"]
     assert "sampled at temperature 1" in printed(both.sampled)
+
+
+def test_tasks_are_shown_without_the_parts_that_all_their_ids_begin_with() -> None:
+    sites = ["sites/mail/easy", "sites/shop/easy"]
+    assert family_of(sites) == "sites"
+    assert [short_id(one, "sites") for one in sites] == ["mail/easy", "shop/easy"]
+    assert family_of(["osworld/chrome/1", "osworld/gimp/2"]) == "osworld"
+    assert family_of(["miniwob/click-test", "miniwob/enter-text"]) == "miniwob"
+    assert family_of(["miniwob/click-test", "sites/mail/easy"]) == ""
+    assert family_of(["alone"]) == family_of([]) == ""
