@@ -203,6 +203,14 @@ def under(actors: Iterable[ActorRow], name: str) -> list[ActorRow]:
     return [row for row in rows if name in (row.name, *ancestors_of(row.name, parents))]
 
 
+def by_urgency(actors: Iterable[ActorRow]) -> list[ActorRow]:
+    """Sort actors: those that cannot work first, and in both parts the environments last.
+
+    A run has one trainer and hundreds of environments, so a list that is cut must not begin with them.
+    """
+    return sorted(actors, key=lambda actor: (actor.is_well, actor.name.startswith("env-")))
+
+
 def in_tree_order(actors: Iterable[ActorRow]) -> list[tuple[ActorRow, int]]:
     """Return every actor and its depth in the tree: each below its supervisor, in start order.
 

@@ -22,7 +22,7 @@ from rich.tree import Tree
 from actors.board import LIVING
 from dart.core.records import RunPhase
 from dart.inspect import success_windows
-from dart.inspect.actor_table import in_tree_order
+from dart.inspect.actor_table import by_urgency, in_tree_order
 from dart.inspect.formatting import DASH, activity, age, counts, duration, percent, size, state_text
 from dart.inspect.processes import UNREACHABLE
 from dart.inspect.sidecar_status import Sidecar
@@ -34,10 +34,13 @@ LINE_EVERY_S = 10.0
 """Time between two plain lines: a run of 20 minutes prints 120 lines."""
 
 ROWS_MAX = 24
-"""How many actors the live view lists at most. Unwell actors come first; the rest is only counted."""
+"""How many actors, and how many tasks, the live view and `dartrl status` list at most. Unwell actors, and
+tasks in quarantine, come first; the rest is only counted."""
 
 DOING_MAX = 36
 """Width of the column that says what an actor does, so that both tables fit side by side."""
+
+COLUMNS_APART = 4
 
 NAMES_MAX = 3
 """How many starting actors the first line of `dartrl status` names at most."""
@@ -66,7 +69,7 @@ def open_view(
 def _draw(view: Live, snapshot: RunSnapshot) -> None:
     """Draw the snapshot. If the terminal was closed, draw nothing: the run learns of this by SIGHUP."""
     with suppress(OSError):
-        view.update(Printable(screen(snapshot)), refresh=True)
+        view.update(Printable(fitted_screen(snapshot, view.console)), refresh=True)
 
 
 class PlainLines:
@@ -151,26 +154,59 @@ def screen(snapshot: RunSnapshot, *, is_wide: bool = False) -> RenderableType:
 
     is_wide   whether every actor is listed, the tables are one below the other, and no text is shortened
     """
-    tables = [
-        table(snapshot.tasks, TASK_COLUMNS, is_wide=is_wide),
-        actor_table(snapshot.actors, rows_max=len(snapshot.actors) if is_wide else ROWS_MAX, is_wide=is_wide),
-    ]
     if is_wide:
-        return Group(header(snapshot), "", *tables)
-    return Group(header(snapshot), "", Columns(tables, padding=(0, 4)))  # one below the other when narrow
+        tasks = task_table(snapshot.tasks, rows_max=len(snapshot.tasks), is_wide=True)
+        actors = actor_table(snapshot.actors, rows_max=len(snapshot.actors), is_wide=True)
+        return Group(header(snapshot), "", tasks, actors)
+    return Group(header(snapshot), "", _tables(snapshot, ROWS_MAX, ROWS_MAX))
+
+
+def _tables(snapshot: RunSnapshot, tasks_max: int, actors_max: int) -> Columns:
+    """Draw the tasks and the actors beside each other, or one below the other on a narrow screen."""
+    tables = task_table(snapshot.tasks, tasks_max), actor_table(snapshot.actors, rows_max=actors_max)
+    return Columns(tables, padding=(0, COLUMNS_APART))
+
+
+def fitted_screen(snapshot: RunSnapshot, console: Console) -> RenderableType:
+    """Draw a run on one screen of a terminal: as many tasks and actors as have room below the header."""
+    head = fitted_header(snapshot, console)
+    room = max(2, console.height - lines_of(head, console) - 3)  # an empty line, the headings, the rests
+    beside = _tables(snapshot, *(min(ROWS_MAX, room),) * 2)
+    if lines_of(beside, console) <= room + 2:
+        return Group(head, "", beside)
+    tasks_max = min(ROWS_MAX, max((room - 2) // 2, room - 2 - len(snapshot.actors), 1))
+    actors_max = min(ROWS_MAX, max(room - 2 - min(tasks_max, len(snapshot.tasks)), 1))
+    return Group(head, "", _tables(snapshot, tasks_max, actors_max))
+
+
+def lines_of(drawn: RenderableType, console: Console) -> int:
+    """Count the lines that this takes on a terminal."""
+    return len(console.render_lines(Printable(drawn), pad=False))
 
 
 # ---- the header ----
 
 
-def header(snapshot: RunSnapshot) -> RenderableType:
-    """Draw the phase of the run, its figures, and what is wrong with it."""
+def fitted_header(snapshot: RunSnapshot, console: Console) -> RenderableType:
+    """Draw the header for a terminal. If it takes more than half of the lines, remarks become a line each."""
+    whole = header(snapshot)
+    return whole if lines_of(whole, console) <= console.height // 2 else header(snapshot, is_short=True)
+
+
+def header(snapshot: RunSnapshot, *, is_short: bool = False) -> RenderableType:
+    """Draw the phase of the run, its figures, and what is wrong with it.
+
+    is_short   whether each remark on what is wrong is cut to one line; `dartrl status` shows them whole
+    """
     first = Table.grid(padding=(0, 2))
     first.add_row(Text(_phase(snapshot), style="bold"), _progress(snapshot), Text(_elapsed(snapshot)))
     health = [*_health(snapshot), str(snapshot.conservation)]
     over_time = [text] if (text := success_over_time(snapshot)) else []
     figures = [_figures(snapshot), over_time, list(_curation(snapshot)), health]
-    return Group(first, *(Flow(line) for line in figures if line), *_remarks(snapshot))
+    remarks = list(_remarks(snapshot))
+    for remark in remarks if is_short else ():
+        remark.no_wrap, remark.overflow = True, "ellipsis"
+    return Group(first, *(Flow(line) for line in figures if line), *remarks)
 
 
 class Flow:
@@ -301,9 +337,18 @@ TASK_COLUMNS: tuple[Column[TaskRow], ...] = (
 )
 
 
+def task_table(tasks: Sequence[TaskRow], rows_max: int, *, is_wide: bool = False) -> Table:
+    """Draw a table of tasks, in order. Of more than `rows_max`, those in quarantine come first."""
+    if len(tasks) <= rows_max:
+        return table(tasks, TASK_COLUMNS, is_wide=is_wide)
+    drawn = table(sorted(tasks, key=lambda task: not task.quarantined)[:rows_max], TASK_COLUMNS)
+    drawn.add_row(f"… and {len(tasks) - rows_max} more")
+    return drawn
+
+
 def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX, is_wide: bool = False) -> Table:
     """Draw a table of actors, unwell actors first. After `rows_max` rows, count the other actors by state."""
-    ordered = sorted(actors, key=lambda actor: actor.is_well)
+    ordered = by_urgency(actors)
     columns = (ACTOR, STATE, RESTARTS, replace(ACTIVITY, width_max=DOING_MAX))
     drawn = table(ordered[:rows_max], columns, is_wide=is_wide)
     if len(ordered) > rows_max:

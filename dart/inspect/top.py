@@ -13,8 +13,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from dart.inspect.actor_table import by_urgency
 from dart.inspect.formatting import percent
-from dart.inspect.live import header
+from dart.inspect.live import fitted_header, header, lines_of
 from dart.inspect.snapshot import ActorRow, RunSnapshot
 from dart.inspect.tables import ACTIVITY, ACTOR, AGE, MEMORY, RESTARTS, STATE, Column, table
 from dart.inspect.terminal_safe import Printable
@@ -23,8 +24,9 @@ from dart.store.errors import StoreBusy
 END_KEYS = (b"q", b"Q", b"\x04", b"")
 """Input that ends the view: q, Q, Ctrl-D, end of input. Ctrl-C arrives as a signal instead."""
 
-HEAD_LINES = 12
-"""How many lines of the screen are kept free for the figures above the actors."""
+OTHER_LINES = 3
+"""Lines of the screen besides figures and actors: an empty one, the headings, and the number of those left
+out."""
 
 Wait = Callable[[float], bool]
 """Waits for a number of seconds and returns False; returns True at once when the user presses an end key."""
@@ -44,23 +46,34 @@ def cpu_shares(before: RunSnapshot | None, now: RunSnapshot) -> dict[int, float]
     }
 
 
-def screen(snapshot: RunSnapshot, shares: Mapping[int, float], *, rows_max: int) -> RenderableType:
-    """Draw the run's figures, and below them its actors: unwell actors first, then by processor time."""
+def screen(
+    snapshot: RunSnapshot,
+    shares: Mapping[int, float],
+    *,
+    rows_max: int,
+    head: RenderableType | None = None,
+) -> RenderableType:
+    """Draw the run's figures, and below them its actors: unwell actors first, then by processor time.
+
+    head   the figures, drawn to fit a screen; None: they take the lines that they need
+    """
 
     def cpu(actor: ActorRow) -> str | None:
         return percent(shares[actor.pid]) if actor.pid in shares else None
 
-    ordered = sorted(snapshot.actors, key=lambda actor: (actor.is_well, -shares.get(actor.pid, 0.0)))
+    unwell = [actor for actor in by_urgency(snapshot.actors) if not actor.is_well]
+    well = [actor for actor in snapshot.actors if actor.is_well]
+    ordered = [*unwell, *sorted(well, key=lambda actor: -shares.get(actor.pid, 0.0))]
     columns = (ACTOR, STATE, RESTARTS, Column("cpu", cpu, is_number=True), MEMORY, AGE, ACTIVITY)
     left_out = len(ordered) - rows_max
     rest = [Text(f"and {left_out} more", style="dim")] if left_out > 0 else []
-    return Group(header(snapshot), "", table(ordered[:rows_max], columns), *rest)
+    return Group(head or header(snapshot), "", table(ordered[:rows_max], columns), *rest)
 
 
 def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s: float) -> None:
     """Show the run every `every_s` seconds until a key ends it; the last picture stays on the screen.
 
-    While the record does not answer, the picture of before stays, with the reason below it. Raises StoreBusy
+    While the record does not answer, the picture of before stays, with the reason above it. Raises StoreBusy
     if it does not answer the first time.
     """
     before: RunSnapshot | None = None
@@ -72,10 +85,11 @@ def watch(read: Callable[[], RunSnapshot], console: Console, wait: Wait, every_s
             except StoreBusy as busy:
                 if drawn is None:
                     raise
-                shown: RenderableType = Group(drawn, Text(f"not the present state: {busy}", style="bold red"))
+                shown: RenderableType = Group(Text(f"not the present state: {busy}", style="bold red"), drawn)
             else:
-                rows_max = max(3, console.height - HEAD_LINES)
-                shown = drawn = screen(snapshot, cpu_shares(before, snapshot), rows_max=rows_max)
+                head = fitted_header(snapshot, console)
+                rows_max = max(3, console.height - lines_of(head, console) - OTHER_LINES)
+                shown = drawn = screen(snapshot, cpu_shares(before, snapshot), rows_max=rows_max, head=head)
                 before = snapshot
             view.update(Printable(shown), refresh=True)
             if wait(every_s):

@@ -458,3 +458,56 @@ def test_on_a_terminal_the_last_picture_stays() -> None:
 
 def test_durations_read_like_a_clock() -> None:
     assert [duration(s) for s in (0, 59.9, 61, 3723)] == ["0:00", "0:59", "1:01", "1:02:03"]
+
+
+NOTICES = tuple(f"since 11:03:39: alarm number {number}: {'what was measured ' * 12}" for number in range(5))
+CROWD = replace(
+    SNAPSHOT,
+    notices=NOTICES,
+    tasks=tuple(
+        TaskRow(
+            task_id=f"osworld/chrome/3c6da5d7-4da4-1a69-b8a1-{number:012}",
+            trajectories=0,
+            recent=0,
+            success_rate=None,
+            quarantined="until 12:00: it fails" if number == 59 else "",
+        )
+        for number in range(60)
+    ),
+    actors=(
+        actor("root", ""),
+        *(actor(f"env-{number:03}", state="quarantined", last_reason="died") for number in range(150)),
+        *(actor(f"env-{number:03}") for number in range(150, 200)),
+        actor("trainer", state="backoff", last_reason="out of memory"),
+    ),
+)
+
+
+def shown_on(height: int, width: int = 80) -> list[str]:
+    """The lines of the live view on a terminal of this size."""
+    console = Console(file=io.StringIO(), width=width, height=height)
+    with console.capture() as captured:
+        console.print(live.fitted_screen(CROWD, console))
+    return captured.get().splitlines()
+
+
+def test_a_trainer_that_is_down_is_listed_before_the_environments_that_are() -> None:
+    lines = printed(live.actor_table(CROWD.actors)).splitlines()
+    assert lines[1].split() == ["trainer", "backoff", "out", "of", "memory"]
+
+
+@pytest.mark.parametrize(("height", "width"), [(40, 80), (50, 200), (24, 80)])
+def test_the_live_view_of_a_large_run_fits_the_screen_with_its_worst_task_and_its_worst_actor(
+    height: int, width: int
+) -> None:
+    lines = shown_on(height, width)
+    assert len(lines) <= height
+    text = "\n".join(lines)
+    assert all(f"alarm number {number}" in text for number in range(len(NOTICES)))
+    assert "until" in text
+    assert "trainer" in text
+
+
+def test_a_live_view_with_room_shows_remarks_and_all_rows() -> None:
+    console = Console(file=io.StringIO(), width=160, height=50)
+    assert printed(live.fitted_screen(SNAPSHOT, console)) == printed(live.screen(SNAPSHOT))

@@ -140,3 +140,9 @@ def test_ages_are_short() -> None:
         "2h04m",
         "3d05h",
     ]
+
+
+def test_the_trainer_comes_before_the_environments_if_both_are_down() -> None:
+    down = [actor(name, state="backoff") for name in ("env-000", "env-001", "trainer")]
+    (first, *_) = [line for line in printed(snapshot(0.0, *down), {}, rows_max=1) if "backoff" in line]
+    assert first.startswith("trainer")
