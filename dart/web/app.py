@@ -71,6 +71,9 @@ The share is below 1, so that kept HTML has expired when the next rendering is d
 """
 
 KEEP_ALIVE_S = 15.0
+"""Seconds without a change after which a stream sends the event `alive`. After 40 s without an event, a page
+says that it does not follow the run (`SILENT_MS` of app.js)."""
+
 FORM_BYTES = 4096
 FORM_S = 5.0
 """Longest time that a client may take to send a form. After that, the request fails with status 408."""
@@ -300,7 +303,7 @@ async def changes(
                     yield f"data: {json.dumps({'name': name, 'html': text})}\n\n"
             if now_s() - spoke_s > KEEP_ALIVE_S:
                 spoke_s = now_s()
-                yield ": nothing new\n\n"
+                yield "event: alive\ndata:\n\n"  # a comment would not reach the script of the page
     finally:
         for task in made.values():
             task.cancel()

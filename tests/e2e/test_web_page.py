@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -51,18 +51,24 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
     return record_run(tmp_path_factory.mktemp("web") / "run")
 
 
-@pytest.fixture(scope="module")
-def address(recorded: RunPaths) -> Iterator[str]:
-    """Where `dartrl web` says that the page is."""
+@contextmanager
+def served_page(recorded: RunPaths) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process of `dartrl web`, and where it says that the page is."""
     command = [sys.executable, "-m", "dart", "web", "--run-dir", str(recorded.root), "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as served:
         assert served.stdout is not None
         said = re.match(r"(http://127\.0\.0\.1:\d+/) shows", served.stdout.readline())
         assert said is not None
-        yield said[1]
+        yield served, said[1]
         served.send_signal(signal.SIGINT)
         assert served.wait(timeout=20) == 0
+
+
+@pytest.fixture(scope="module")
+def address(recorded: RunPaths) -> Iterator[str]:
+    with served_page(recorded) as (_, where):
+        yield where
 
 
 @pytest.fixture
@@ -244,3 +250,25 @@ async def test_a_table_with_long_names_is_as_wide_as_the_window(
     await session.post("Emulation.setDeviceMetricsOverride", size)
     await opened(session, address + place)
     assert await session.evaluate(LONG_TEXTS) <= width
+
+
+HASTE = """
+    const wait = setTimeout;
+    window.setTimeout = (then, after_ms) => wait(then, after_ms === 40000 ? 4000 : after_ms);
+"""
+
+
+async def test_a_page_whose_server_hangs_says_that_it_does_not_follow_the_run_until_the_server_goes_on(
+    recorded: RunPaths, page: tuple[CdpSession, list[str]]
+) -> None:
+    session, _ = page
+    await session.post("Page.addScriptToEvaluateOnNewDocument", {"source": HASTE})
+    with served_page(recorded) as (served, address):
+        await opened(session, address)
+        await until(session, FOLLOWS)
+        served.send_signal(signal.SIGSTOP)
+        try:
+            await until(session, f"{NOTICE} !== ''")
+        finally:
+            served.send_signal(signal.SIGCONT)
+        await until(session, f"{FOLLOWS} && {NOTICE} === ''")

@@ -4,6 +4,7 @@
 // ---- following the run: parts of the page come as server-sent events ----
 
 const RETRY_MS = 5000;
+const SILENT_MS = 40000;  // the server speaks every 15 s (`KEEP_ALIVE_S` of dart.web.app)
 const LOST = "This page does not follow the run now. It tries again; if that does not help, reload the page.";
 
 function follow() {
@@ -14,6 +15,7 @@ function follow() {
   let source = null;
   let failures = 0;
   let retry = 0;
+  let silence = 0;
   const shows = (state, title, text) => {
     light.classList.toggle("open", state === "open");
     light.classList.toggle("lost", state === "lost");
@@ -21,8 +23,21 @@ function follow() {
     if (notice.textContent !== text) notice.textContent = text;  // a screen reader announces every change
   };
   const opened = () => {
+    heard();
     failures = 0;
     shows("open", "This page follows the run", "");
+  };
+  // A server that hangs, or a tunnel whose other end is gone, ends no connection.
+  const heard = () => {
+    clearTimeout(silence);
+    silence = setTimeout(unheard, SILENT_MS);
+  };
+  const unheard = () => {
+    if (!source) return;
+    shows("lost", LOST, LOST);
+    source.close();
+    source = null;
+    listen();
   };
   // Each stream ends after ten minutes. That is the first failure, and only the light shows it.
   const failed = ({ target }) => {
@@ -39,9 +54,11 @@ function follow() {
     if (document.hidden) { source?.close(); source = null; }
     if (document.hidden || source) return;
     source = new EventSource(address);
+    heard();
     source.onopen = opened;
+    source.addEventListener("alive", heard);
     source.onerror = failed;
-    source.onmessage = (event) => offer(JSON.parse(event.data));
+    source.onmessage = (event) => { heard(); offer(JSON.parse(event.data)); };
   };
   document.addEventListener("visibilitychange", listen);
   addEventListener("pagehide", () => { source?.close(); source = null; });
