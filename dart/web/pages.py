@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from dart.core.errors import UsageError
 from dart.core.records import STALENESS_BOUND, EvaluationPhase, Event
-from dart.inspect.actor_table import in_tree_order
+from dart.inspect.actor_table import by_urgency, in_tree_order
 from dart.inspect.evaluation_scores import scores
 from dart.inspect.event_history import event_of, fields_of, read_news
 from dart.inspect.exit_reports import all_reports
@@ -91,6 +91,10 @@ def head(run: RunView, _: Values) -> str:
 
 
 # ---- overview ----
+
+
+def _notices(run: RunView, _: Values) -> str:
+    return render("_notices.html", snapshot=run.snapshot, is_running=bool(run.pid))
 
 
 def _now(run: RunView, _: Values) -> str:
@@ -258,7 +262,8 @@ def event_text(event: Event) -> str:
 def _tree(run: RunView, _: Values) -> str:
     is_running = run.pid is not None
     rows = [(depth, view_of(actor, is_running=is_running)) for actor, depth in in_tree_order(run.actors)]
-    return render("_tree.html", rows=rows, is_running=is_running)
+    unwell = [actor.name for actor in by_urgency(run.actors) if is_running and not actor.is_well]
+    return render("_tree.html", rows=rows, is_running=is_running, unwell=unwell)
 
 
 def _vitals(run: RunView, values: Values) -> str:
@@ -338,7 +343,12 @@ PAGES: Mapping[str, WebPage] = {
     "overview": WebPage(
         "Overview",
         "overview",
-        (PagePart("now", 1.0, _now), PagePart("charts", 5.0, _charts), PagePart("newest", 3.0, _newest)),
+        (
+            PagePart("notices", 3.0, _notices),
+            PagePart("now", 1.0, _now),
+            PagePart("charts", 5.0, _charts),
+            PagePart("newest", 3.0, _newest),
+        ),
     ),
     "tree": WebPage("Supervision tree", "tree", (PagePart("tree", 0.5, _tree),)),
     "actor": WebPage(

@@ -343,3 +343,18 @@ def test_a_run_that_is_taken_up_again_does_not_show_the_actors_it_had(tmp_path: 
         assert "/trajectory?id=7" in client.get("/trajectories").text
         fcntl.flock(lock, fcntl.LOCK_UN)
         assert "env-001" in client.get("/tree").text, "of one that has ended it shows how it was"
+
+
+def test_the_tree_names_above_its_rows_which_actors_cannot_work(client: TestClient) -> None:
+    shown = client.get("/tree").text
+    above, _, _ = shown.partition("<table")
+    assert "of 9 actors cannot work now" in above
+    assert 'href="/actor?name=env-001"' in above
+
+
+def test_notices_are_announced_by_a_part_of_their_own_that_changes_with_nothing_else(
+    client: TestClient,
+) -> None:
+    shown = client.get("/").text
+    assert '<div id="part-notices" class="part" role="status">' in shown
+    assert shown.count('role="status"') == 2  # the other one says that the page is not followed
