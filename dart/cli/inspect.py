@@ -8,7 +8,6 @@ import typer
 from dart.cli.exit_codes import ExitCode, end
 from dart.cli.options import RunDir, chosen, followed, reads_run, shown, with_actors
 from dart.cli.output import Format, Output, print_data, print_fitted
-from dart.inspect.terminal_safe import Printable
 
 if TYPE_CHECKING:
     from dart.core.run_directory import RunPaths
@@ -141,7 +140,7 @@ def top(
             snapshot = reader.read()
             # The view would warn of engines that are down, which is normal after the end of a run.
             snapshot = snapshot if pid else replace(snapshot, engines=())
-            console.print(Printable(view.screen(snapshot, {}, rows_max=len(snapshot.actors))))
+            print_fitted(view.screen(snapshot, {}, rows_max=len(snapshot.actors)))
         else:
             with view.keys() as wait, contextlib.suppress(KeyboardInterrupt):
                 view.watch(reader.read, console, wait, every_s)

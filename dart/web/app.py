@@ -129,6 +129,7 @@ class Site:
         offers: Sequence[RequestedAction] = (),
     ) -> HTMLResponse:
         values = {"page": page, "parts": parts, "stream": stream, "offers": offers}
+        values["run_name"] = self._paths.title
         can_steer, is_known = self._access.token is not None, self._is_known(request)
         return HTMLResponse(render("page.html", **values, can_steer=can_steer, is_known=is_known))
 

@@ -189,6 +189,8 @@ class Chart:
     series: Sequence[Series]
     span: tuple[float, float]
     about: str = ""
+    empty: str = ""
+    """What is shown in place of the plot if there are no values."""
     dots: Sequence[Dot] = ()
     is_percent: bool = False
     """Whether the values are shares, drawn from 0 to 1."""

@@ -159,12 +159,13 @@ def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot
         low_high=tuple((end, score.interval.low, score.interval.high) for end, score in scores),
     )
     behind = f"of the newest episodes, about {scores[-1][1].episodes}; " if scores else ""
-    measured = ", dots: held-out seeds" if dots else ""
+    measured = f", dots: held-out seeds, {', '.join(dot.name for dot in dots)}" if dots else ""
     return Chart(
         "Success while training",
         [line],
         bins.span,
         about=f"{behind}band: 95 % interval{measured}",
+        empty="not enough episodes in this time",
         dots=dots,
         is_percent=True,
     )
@@ -177,7 +178,7 @@ def _measured(run: RunView, bins: Bins) -> list[Dot]:
         mean = EvaluationResult(scores(run.store, run.config, phase)).mean
         if mean is not None:
             low_high = mean.interval.low, mean.interval.high
-            found.append(Dot(at, mean.rate, *low_high, f"{phase}: {percent(mean.rate)}"))
+            found.append(Dot(at, mean.rate, *low_high, f"{phase} {percent(mean.rate)}"))
     return found
 
 
@@ -198,6 +199,7 @@ def _utilisation(run: RunView, bins: Bins) -> Chart:
         lines,
         bins.span,
         about="share of time: in an episode, answering, in an update",
+        empty="no load was reported in this time",
         is_percent=True,
     )
 
@@ -211,7 +213,13 @@ def _staleness(run: RunView, bins: Bins) -> Chart:
 
     lines = [line("mean", "staleness_mean", "c1"), line("p95", "staleness_p95", "c2")]
     lines.append(line("bound", STALENESS_BOUND, "c5", is_thin=True))
-    return Chart("Staleness", lines, bins.span, about="of trained steps, in policy versions")
+    return Chart(
+        "Staleness",
+        lines,
+        bins.span,
+        about="of trained steps, in policy versions",
+        empty="no update in this time",
+    )
 
 
 def _throughput(played: Mapping[int, EpisodeCounts], bins: Bins) -> Chart:
@@ -228,7 +236,13 @@ def _faults(run: RunView, bins: Bins) -> Chart:
         Series(kind, charts.per_minute(places, bins), colours.get(kind, "c6"))
         for kind, places in sorted(counted.items())
     ]
-    return Chart("Faults", lines, bins.span, about="attempts spent without a reward, per minute")
+    return Chart(
+        "Faults",
+        lines,
+        bins.span,
+        about="attempts spent without a reward, per minute",
+        empty="no failed attempt in this time",
+    )
 
 
 def _newest(run: RunView, _: Values) -> str:

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dart.core.types import Outcome
 from dart.curation.groups import DropReason
-from dart.inspect.formatting import age, clock, counts, duration, number, percent, size
+from dart.inspect.formatting import age, clock, counted, counts, duration, number, percent, size
 from dart.inspect.report import short_id
 
 STATIC = {"style.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -52,6 +52,7 @@ def _templates() -> Environment:
         clock=clock,
         ago=ago,
         counts=counts,
+        counted=counted,
         figure=number,
         size=size,
         meaning=lambda word: MEANINGS.get(word, ""),

@@ -17,7 +17,9 @@ from dart.store.errors import StoreBusy
 from dart.store.store import Store
 from dart.web.app import STREAM_S, changes, part_or_error, web_app
 from dart.web.auth import access_for
+from dart.web.charts import Chart
 from dart.web.pages import PAGES, PagePart, Values, WebPage, head
+from dart.web.render import render
 from dart.web.run_view import RunView
 from dart.web.trajectory_pages import trajectory_html, write_trajectory
 from tests.recorded_run import ACTORS, HOSTILE, TASKS, a_screenshot, record_run
@@ -358,3 +360,24 @@ def test_notices_are_announced_by_a_part_of_their_own_that_changes_with_nothing_
     shown = client.get("/").text
     assert '<div id="part-notices" class="part" role="status">' in shown
     assert shown.count('role="status"') == 2  # the other one says that the page is not followed
+
+
+def test_the_title_of_a_page_names_its_run_so_that_tabs_of_two_runs_differ(
+    client: TestClient, recorded: RunPaths
+) -> None:
+    assert f"<title>Tasks · {recorded.root.name} · dartrl</title>" in client.get("/tasks").text
+
+
+def test_the_success_chart_says_what_the_evaluations_measured(client: TestClient) -> None:
+    assert "dots: held-out seeds, before 50 %" in client.get("/").text
+
+
+def test_a_chart_without_values_says_what_did_not_happen() -> None:
+    empty = Chart("Faults", [], (0.0, 60.0), empty="no failed attempt in this time")
+    assert "no failed attempt in this time" in render("_charts.html", charts=[empty], windows=(), window="")
+
+
+def test_the_labels_of_a_chart_are_drawn_over_its_lines(client: TestClient) -> None:
+    shown = client.get("/").text
+    figure = shown[shown.index("Throughput") :].partition("</figure>")[0]
+    assert figure.rindex('class="line') < figure.index('class="tick"')
