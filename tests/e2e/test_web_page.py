@@ -42,6 +42,7 @@ PICTURES = (
     ".filter(one => one.name.includes('/blobs/')).map(one => one.responseStatus)"
 )
 CURRENT = "document.querySelector('.step.current').dataset.step"
+MARKED = "[...document.querySelectorAll('[aria-current=step]')].map(button => button.textContent)"
 
 pytestmark = pytest.mark.browser
 
@@ -131,6 +132,7 @@ async def test_keys_go_from_step_to_step_in_the_page_and_in_its_export(
     for place in (f"{address}trajectory?id=2", (tmp_path / "two.html").as_uri()):
         await opened(session, place)
         steps = [await session.evaluate(CURRENT)]
+        assert await session.evaluate(MARKED) == ["1"]
         for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "Home"):
             await press(session, key)
             steps.append(await session.evaluate(CURRENT))

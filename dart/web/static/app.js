@@ -152,7 +152,10 @@ function play() {
 
 function showStep(player, number, count, current, last) {
   player.querySelectorAll("[data-step]").forEach((step) => step.classList.toggle("current", Number(step.dataset.step) === number));
-  player.querySelectorAll("[data-to]").forEach((button) => button.classList.toggle("current", Number(button.dataset.to) === number));
+  player.querySelectorAll("[data-to]").forEach((button) => {
+    const isCurrent = button.classList.toggle("current", Number(button.dataset.to) === number);
+    button.setAttribute("aria-current", isCurrent ? "step" : "false");
+  });
   player.querySelector("[data-where]").textContent = `step ${number} of ${count}`;
   player.querySelector("[data-go='-1']").disabled = current <= 1;
   player.querySelector("[data-go='1']").disabled = current >= last;

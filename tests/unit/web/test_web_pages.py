@@ -318,7 +318,7 @@ async def test_a_stream_ends_so_that_its_session_is_looked_at_again() -> None:
     events = [event async for event in changes(page, html, sleep=clock.sleep, now_s=lambda: clock.now_s)]
 
     assert clock.now_s >= STREAM_S
-    assert events[-1].startswith(": ")
+    assert events[-1].startswith("event: alive\n")
 
 
 async def test_a_part_that_cannot_be_read_says_why() -> None:
