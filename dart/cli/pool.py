@@ -10,6 +10,7 @@ import typer
 from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
 from dart.cli.options import ID_MOST, OfTask, RunDir, chosen_here, reads_run, recorded, with_blobs
 from dart.cli.output import Format, Output, print_data, print_list, say
+from dart.inspect.formatting import counted
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def import_folder(
             store.add_demonstrations, folder, config.training.policy, blobs.screenshots, prompt_spec
         )
         held = [one for one in store.demonstrations() if not one.dropped]
-    say(f"{added} demonstrations added from {folder}, {known} were in the pool; {len(held)} are in use")
+    new = counted(added, "demonstration")
+    say(f"{new} added from {folder}, {known} were in the pool; {len(held)} are in use")
     for line in about_pool(held, config):
         say(line)
 

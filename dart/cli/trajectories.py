@@ -9,7 +9,7 @@ import typer
 from dart.cli.exit_codes import ExitCode, end, errors_as_exit_codes
 from dart.cli.options import OfTask, RunDir, reads_run, recorded, with_blobs
 from dart.cli.output import Format, Output, as_json, print_data, print_list, say
-from dart.inspect.formatting import clock, number
+from dart.inspect.formatting import clock, counted, number
 from dart.inspect.tables import Column
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def export(
                 if evaluation
                 else write_trajectories(paths, given, _line, jsonl)
             )
-            say(f"{jsonl}: {count} episodes")
+            say(f"{jsonl}: {counted(count, 'episode')}")
             if left_out:
                 say(f"left out, because their steps are damaged: {', '.join(map(str, left_out))}", err=True)
         else:

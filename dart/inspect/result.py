@@ -167,8 +167,8 @@ def why_nothing_was_played(snapshot: RunSnapshot, scores: report.RunReport, path
         with RunBrowser(paths.record) as record:
             (last,) = record.newest_attempts(1)
         return (
-            f"no episode was played: {attempts} attempts failed, the last one of {last.environment} "
-            f"({last.fault_kind}): {one_line(last.detail)}; {REMEDY}"
+            f"no episode was played: {counted(attempts, 'attempt')} failed, the last one of "
+            f"{last.environment} ({last.fault_kind}): {one_line(last.detail)}; {REMEDY}"
         )
     deaths = [one for one in all_reports(paths.root) if one.context == RESTARTED]
     if deaths:

@@ -12,7 +12,7 @@ from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision, 
 from dart.core.suggestions import did_you_mean, near
 from dart.curation.settings import settings_of
 from dart.curation.task_state import TaskState, TaskTable
-from dart.inspect.formatting import clock, counts, number, percent
+from dart.inspect.formatting import clock, counted, counts, number, percent
 from dart.store.reader import StoreReader
 
 RECENT_PER_TASK = 40
@@ -137,13 +137,14 @@ def about(report: TaskReport) -> list[str]:
         f"success {percent(report.success_rate)} over the newest {report.recent}"
         if report.recent
         else "no episode finished yet",
-        f"next group: {report.rollouts} rollouts of at most {report.step_cap} steps "
+        f"next group: {counted(report.rollouts, 'rollout')} of at most {counted(report.step_cap, 'step')} "
         f"(longest success so far: {number(report.longest_success_steps, 0)})",
         f"groups: {report.groups} opened, {sum(report.drops.values())} dropped"
         + (f" ({counts(report.drops)})" if report.drops else ""),
     ]
     if report.demonstrations:
-        lines.append(f"experience pool: {report.demonstrations} demonstrations, used {report.uses} times")
+        held, used = counted(report.demonstrations, "demonstration"), counted(report.uses, "time")
+        lines.append(f"experience pool: {held}, used {used}")
     return lines
 
 
@@ -222,7 +223,7 @@ def remarks(one: DemonstrationSummary) -> str:
     """Name the special properties of a demonstration, such as `no thought, dropped`; empty if it has none."""
     found = [
         f"self-rolled with hints of {one.guide_id}" if one.is_self_rolled else "",
-        f"guided {one.rolls} times" if one.rolls else "",
+        f"guided {counted(one.rolls, 'time')}" if one.rolls else "",
         "no thought" if one.lacks_thought else "",
         "dropped" if one.dropped else "",
     ]

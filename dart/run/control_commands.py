@@ -17,6 +17,7 @@ from dart.config.gpus import assign_gpus, gpus_here, shared_gpu_problems
 from dart.config.sections import POOLS
 from dart.core import messages as m
 from dart.core.errors import ConfigurationError, RunDirectoryError
+from dart.inspect.formatting import counted
 from dart.inspect.utilisation import sizes_in
 from dart.run import actor_conditions, reload
 from dart.run.control_protocol import (
@@ -488,5 +489,6 @@ class Commands:
 def _going_on(held: m.WorkPaused) -> str:
     if not (held.playing or held.is_training):
         return "nothing is played or trained any more"
-    update = " and an update" if held.is_training else ""
-    return f"{held.playing} environments{update} are not done yet"
+    played = f"work in {counted(held.playing, 'environment')}" if held.playing else ""
+    trained = "an update" if held.is_training else ""
+    return f"still under way: {' and '.join(filter(None, (played, trained)))}"

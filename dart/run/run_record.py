@@ -24,6 +24,7 @@ from dart.core.record_address import RecordAddress, ServerAddress
 from dart.core.records import Version
 from dart.core.run_directory import RunPaths, is_exploration
 from dart.curation.actor import is_work_paused
+from dart.inspect.formatting import counted
 from dart.policy.adapter_files import fingerprint
 from dart.run.child_task import in_fresh_process
 from dart.run.shared_storage import begin_storage, continue_storage
@@ -353,14 +354,14 @@ class RunHistory:
         """Return the state as one line for the operator."""
         parts = [f"continues from version {self.version} with {self.trajectories} trajectories"]
         if self.killed:
-            parts.insert(0, f"the run was ended by force while {self.killed} actors were up")
+            parts.insert(0, f"the run was ended by force with {counted(self.killed, 'actor')} up")
         if self.leftovers:
             names = ", ".join(f"{one.name} (process {one.pid})" for one in self.leftovers)
             parts.append(f"ended processes that were still running: {names}")
         if self.leased:
-            parts.append(f"{self.leased} rollouts that were being played are played again")
+            parts.append(f"plays {counted(self.leased, 'interrupted rollout')} again")
         if self.parked:
-            parts.append(f"{self.parked} parked episodes are continued")
+            parts.append(f"continues {counted(self.parked, 'parked episode')}")
         if self.is_batch_open:
             parts.append("the batch that was being trained is trained again")
         if self.is_held:

@@ -33,7 +33,7 @@ def test_it_says_from_where_the_next_start_continues(tmp_path: Path) -> None:
     assert result.exit_code == 0
     said = " ".join(result.output.split())
     assert "has ended the next start: " in said
-    assert "continues from version 1 with 7 trajectories; 1 rollouts that were being played" in said
+    assert "continues from version 1 with 7 trajectories; plays 1 interrupted rollout again" in said
 
 
 @pytest.mark.usefixtures("ended")

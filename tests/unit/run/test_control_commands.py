@@ -432,7 +432,7 @@ def test_a_pool_of_another_size_is_an_event(tree: Tree, monkeypatch: pytest.Monk
 
 
 def test_pause_and_resume_say_what_goes_on(tree: Tree) -> None:
-    assert tree.answer(Pause()).text.endswith("3 environments are not done yet")
+    assert tree.answer(Pause()).text.endswith("still under way: work in 3 environments")
     assert tree.answer(Resume()) == ControlAnswer(ControlOutcome.DONE, "episodes and updates begin again")
     assert not tree.bench.actor("curator").is_held
 

@@ -165,9 +165,9 @@ def test_the_status_line_names_what_is_wrong() -> None:
     ("changed", "told"),
     [
         ({}, "continues from version 0 with 0 trajectories"),
-        ({"killed": 12}, "the run was ended by force while 12 actors were up; continues"),
-        ({"leased": 3}, "; 3 rollouts that were being played are played again"),
-        ({"parked": 2}, "; 2 parked episodes are continued"),
+        ({"killed": 12}, "the run was ended by force with 12 actors up; continues"),
+        ({"leased": 3}, "; plays 3 interrupted rollouts again"),
+        ({"parked": 2}, "; continues 2 parked episodes"),
         ({"is_batch_open": True}, "; the batch that was being trained is trained again"),
         ({"is_held": True}, "; the run is paused until `dartrl resume`"),
     ],
