@@ -58,6 +58,12 @@ class BoundedHttp(H11Protocol):
         if not self._is_asked() and not self.transport.is_closing():
             self._await_request()
 
+    def shutdown(self) -> None:
+        """End the connection, as the server asks at its end; at once if it is a stream, which has no end."""
+        super().shutdown()
+        if self.cycle is not None and self.cycle.scope["path"] == "/stream":
+            self.transport.close()
+
     def _is_asked(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -57,13 +58,18 @@ def served_page(recorded: RunPaths) -> Iterator[tuple[subprocess.Popen[str], str
     """The process of `dartrl web`, and where it says that the page is."""
     command = [sys.executable, "-m", "dart", "web", "--run-dir", str(recorded.root), "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as served:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, env=environment) as served:
         assert served.stdout is not None
         said = re.match(r"(http://127\.0\.0\.1:\d+/) shows", served.stdout.readline())
         assert said is not None
-        yield served, said[1]
-        served.send_signal(signal.SIGINT)
-        assert served.wait(timeout=20) == 0
+        try:
+            yield served, said[1]
+            served.send_signal(signal.SIGINT)
+            _, complaints = served.communicate(timeout=20)
+        finally:
+            served.kill()
+        assert (served.returncode, complaints) == (0, "")
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +262,7 @@ async def test_a_table_with_long_names_is_as_wide_as_the_window(
 
 HASTE = """
     const wait = setTimeout;
-    window.setTimeout = (then, after_ms) => wait(then, after_ms === 40000 ? 4000 : after_ms);
+    window.setTimeout = (then, ms, ...rest) => wait(then, ms === 40000 ? 8000 : ms, ...rest);
 """
 
 
@@ -274,3 +280,10 @@ async def test_a_page_whose_server_hangs_says_that_it_does_not_follow_the_run_un
         finally:
             served.send_signal(signal.SIGCONT)
         await until(session, f"{FOLLOWS} && {NOTICE} === ''")
+
+
+def test_the_end_of_the_page_is_silent_also_while_a_browser_follows_the_run(recorded: RunPaths) -> None:
+    with served_page(recorded) as (_, where):
+        follows = urlopen(f"{where}stream?page=overview")
+        assert follows.readline() == b"retry: 2000\n"
+    follows.close()
