@@ -58,8 +58,8 @@ def served_page(recorded: RunPaths) -> Iterator[tuple[subprocess.Popen[str], str
     """The process of `dartrl web`, and where it says that the page is."""
     command = [sys.executable, "-m", "dart", "web", "--run-dir", str(recorded.root), "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True, env=environment) as served:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as served:
         assert served.stdout is not None
         said = re.match(r"(http://127\.0\.0\.1:\d+/) shows", served.stdout.readline())
         assert said is not None

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from dart.cli.main import app
 from dart.core.run_directory import RunPaths
 from dart.core.types import Trajectory
+from dart.inspect.formatting import counted
 from dart.store.browse_queries import RunBrowser
 from dart.store.errors import BlobMissing
 from dart.web import trajectory_pages
@@ -147,7 +148,7 @@ def test_many_episodes_are_exported_as_lines_with_their_steps(
 
     ended = trajectories(recorded, "export", "--jsonl", str(file), *asked)
 
-    assert ended.stdout == f"{file}: {len(expected)} episodes\n"
+    assert ended.stdout == f"{file}: {counted(len(expected), 'episode')}\n"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["trajectory"]["rollout_id"] for line in lines] == expected
     for line in lines:
