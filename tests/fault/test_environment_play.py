@@ -67,6 +67,18 @@ async def test_the_start_shows_the_task_frame_and_its_instruction(environment: M
     assert start.instruction.startswith("Enter ")
 
 
+async def test_a_seed_is_the_same_task_in_every_time_zone_and_language(
+    environment: MiniWobEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LANG", "LANGUAGE", "LC_ALL"):
+        monkeypatch.setenv(name, "de_DE.UTF-8")
+    monkeypatch.setenv("TZ", "America/New_York")
+
+    start = await environment.reset("miniwob/enter-time", 2, deadline_s=DEADLINE_S)
+
+    assert start.instruction == "Enter 11:34 AM as the time and press submit."
+
+
 async def test_a_page_of_ones_own_is_played_from_its_folder_and_worth_what_it_says(tmp_path: Path) -> None:
     config = load_config(None, [f"environments.miniwob.pages={OWN_PAGES}", 'tasks.train=["miniwob/shop"]'])
     environment = make(config, "env-000", RunPaths(tmp_path))

@@ -77,6 +77,10 @@ FLAGS = (
     "--password-store=basic",
 )
 
+ENVIRONMENT = {"TZ": "UTC", "LANGUAGE": "en_US"}
+"""Environment variables of every browser. Pages draw times in the time zone and the language of the browser,
+so without these a seed would be another task on another machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
@@ -208,6 +212,7 @@ class Browser(asyncio.SubprocessProtocol):
         _, browser = await asyncio.get_running_loop().subprocess_exec(
             lambda: cls(profile_dir, request_filter),
             *_command(executable, profile_dir, all_flags),
+            env={**os.environ, **ENVIRONMENT},
             start_new_session=True,
         )
         if request_filter is not None and request_filter.patterns:
