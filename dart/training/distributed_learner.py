@@ -193,9 +193,11 @@ class DistributedLearner:
 def _torchrun(ranks: int) -> list[str]:
     """Return torchrun's command line. The kernel ends torchrun when this process ends; no rank restarts.
 
-    The shell, which torchrun replaces, says its pid to the ranks.
+    The shell, which torchrun replaces, says its pid to the ranks. The ranks meet at the loopback address: by
+    default torchrun lets them look up the name of the machine, for which some machines have no address.
     """
     pid = ["sh", "-c", f'export {PARENT_VARIABLE}=$$; exec "$@"', "sh"]
     tied = ["setpriv", "--pdeathsig", "KILL", "--", *pid]
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--max-restarts=0"]
-    return [*tied, *run, f"--nproc-per-node={ranks}", "-m", "dart.training.rank_main"]
+    here = ["--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
+    return [*tied, *run, *here, "-m", "dart.training.rank_main"]

@@ -9,6 +9,7 @@ import dataclasses
 import importlib.util
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -37,7 +38,7 @@ from dart.store.checkpoints import CheckpointNotWritten, checkpoint_name, load_c
 from dart.store.disk_wait import is_no_room
 from dart.store.errors import BlobCorrupt, BlobMissing
 from dart.training.distributed import ProcessGroup
-from dart.training.distributed_learner import DistributedLearner, RankDied
+from dart.training.distributed_learner import DistributedLearner, RankDied, _torchrun
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
 from dart.training.update_report import UpdateReport
@@ -322,6 +323,15 @@ def sum_gradients(rank: int, folder: str) -> None:
     found = {"weight": weight.full_tensor().detach(), "gradient": weight.grad.full_tensor(), "made": made}
     torch.save({name: value.detach() for name, value in found.items()}, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
+
+
+def test_ranks_meet_on_a_machine_whose_own_name_has_no_address(tmp_path: Path) -> None:
+    (tmp_path / "meet.py").write_text("import torch.distributed as dist; dist.init_process_group('gloo')\n")
+    renamed = ["unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname no-address && exec "$0" "$@"']
+    if subprocess.run([*renamed, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may not give a process another name of the machine")
+    command = [*renamed, *_torchrun(2)[:-1], "meet"]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, timeout=100.0, check=True)
 
 
 def test_weights_and_sums_of_gradients_are_float32_and_the_computation_is_bfloat16(tmp_path: Path) -> None:
