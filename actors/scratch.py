@@ -22,9 +22,7 @@ def scratch_folder(longest_bytes: int) -> Iterator[Path]:
 
     Folders that killed processes left behind are removed first.
     """
-    base = Path(tempfile.gettempdir())
-    if len(os.fsencode(base / f"{PREFIX}12345678")) > longest_bytes:
-        base = SHORT_DIR
+    base = base_folder(f"{PREFIX}12345678", longest_bytes)
     _sweep(base)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
     try:
@@ -35,6 +33,12 @@ def scratch_folder(longest_bytes: int) -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def base_folder(inside: str, longest_bytes: int) -> Path:
+    """Return the folder for temporary files, or `SHORT_DIR` if the path `inside` it would be too long."""
+    base = Path(tempfile.gettempdir())
+    return base if len(os.fsencode(base / inside)) <= longest_bytes else SHORT_DIR
 
 
 @contextlib.contextmanager

@@ -18,7 +18,9 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
+from actors.scratch import base_folder
 from dart.config.config import Config
+from dart.core.run_directory import SOCKET_PATH_BYTES
 from dart.core.types import Group
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import WriteCheckpoint
@@ -29,6 +31,9 @@ KEY_VARIABLE = "DARTRL_RANKS_KEY"
 
 PARENT_VARIABLE = "DARTRL_RANKS_PARENT"
 """Environment variable with the pid of torchrun, the parent of the ranks."""
+
+PREFIX = "dartrl-ranks-"
+SOCKET = "trainer"
 
 POLL_S = 0.2
 LOG_TAIL_CHARACTERS = 2_000
@@ -113,8 +118,9 @@ class DistributedLearner:
         log   file to which the output of the ranks is appended
         """
         self._log = log
-        self._folder = tempfile.TemporaryDirectory(prefix="dartrl-ranks-")
-        socket = Path(self._folder.name) / "trainer"
+        base = base_folder(f"{PREFIX}12345678/{SOCKET}", SOCKET_PATH_BYTES - 1)
+        self._folder = tempfile.TemporaryDirectory(prefix=PREFIX, dir=base)
+        socket = Path(self._folder.name) / SOCKET
         settings = Path(self._folder.name) / "config.json"
         settings.write_text(config.model_dump_json())
         key = secrets.token_hex(32)

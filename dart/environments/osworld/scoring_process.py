@@ -19,6 +19,8 @@ from typing import Any
 import msgpack
 
 from actors.process import exit_reason_of
+from actors.scratch import base_folder
+from dart.core.run_directory import SOCKET_PATH_BYTES
 from dart.environments.desktop.memory import MemoryLimit
 from dart.environments.desktop.sandbox import PASSWD, await_exit, kill, sandbox_command
 from dart.environments.osworld import scoring_child
@@ -46,6 +48,7 @@ _started_before = itertools.count()
 
 CHILD = Path(scoring_child.__file__)
 CACHE = "/tmp/cache"
+PREFIX = "dartrl-score-"
 SOCKET = "browser"
 
 ENVIRONMENT = {
@@ -116,7 +119,8 @@ async def scoring_process(scoring: ScoringEnvironment, guest: Guest | None) -> A
 
     guest   the guest whose browser the evaluation reads, for which the child gets a relay; None to read none
     """
-    with tempfile.TemporaryDirectory(prefix="dartrl-score-", ignore_cleanup_errors=True) as name:
+    base = base_folder(f"{PREFIX}12345678/{SOCKET}", SOCKET_PATH_BYTES - 1)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=base, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         async with contextlib.AsyncExitStack() as stack:
             if guest is not None:

@@ -1,8 +1,21 @@
-"""The message about a rank that ended, for logs as torchrun writes them."""
+"""How the trainer reaches its ranks, and the message about a rank that ended, for logs as torchrun writes
+them."""
 
+import sys
+import tempfile
+from contextlib import closing
 from pathlib import Path
 
-from dart.training.distributed_learner import LOG_TAIL_CHARACTERS, RankDied
+import pytest
+
+from dart.config.config import Config
+from dart.training import distributed_learner
+from dart.training.distributed_learner import (
+    KEY_VARIABLE,
+    LOG_TAIL_CHARACTERS,
+    DistributedLearner,
+    RankDied,
+)
 
 LINES = "  File torch/distributed/run.py, line 1032, in main\n" * 60
 ELASTIC = "1128 08:41:42.326000 6769 torch/distributed/elastic/multiprocessing/api.py"
@@ -15,6 +28,26 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
   traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
 """
 FAILURE = "RuntimeError: CUDA error: an illegal memory access was encountered"
+
+RANK = f"""
+import os, sys
+from multiprocessing.connection import Listener
+with Listener(sys.argv[2], authkey=bytes.fromhex(os.environ["{KEY_VARIABLE}"])) as listener:
+    trainer, to_write = listener.accept(), listener.accept()
+trainer.send(7)
+trainer.poll(None)
+"""
+"""A program in place of the ranks: its policy has version 7."""
+
+
+def test_the_trainer_reaches_its_ranks_where_the_path_of_the_temporary_folder_is_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (long := tmp_path / ("long" * 30)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.setattr(distributed_learner, "_torchrun", lambda _: [sys.executable, "-c", RANK])
+    with closing(DistributedLearner(Config(), None, tmp_path / "log")) as learner:
+        assert learner.version == 7
 
 
 def said_of(log: str, tmp_path: Path, *, before: str = "") -> str:

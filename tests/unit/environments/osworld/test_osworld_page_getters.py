@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import socket
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,16 @@ async def test_the_limit_of_a_call_ends_when_its_getter_returns_or_raises(
     rests = {"type": "rule", "rules": 1.5 * float(limit_s)}
     slow = task(["is_there", "rests"], [{"type": look}, rests], conj=conjunction)
     judgement = await judge(slow, setting, find_evaluators(evaluators), counting_down(DEADLINE_S))
+    assert judgement.score == 1.0
+
+
+async def test_the_relay_to_the_browser_works_where_the_path_of_the_temporary_folder_is_long(
+    setting: Setting, evaluators: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (long := tmp_path / ("long" * 30)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    reads = task("is_there", {"type": "tabs"})
+    judgement = await judge(reads, setting, find_evaluators(evaluators), counting_down(DEADLINE_S))
     assert judgement.score == 1.0
 
 
