@@ -8,7 +8,7 @@ it after 2 and 78.
 import errno
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import NoReturn
@@ -138,9 +138,13 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
 
 
 def end(message: str, code: ExitCode) -> NoReturn:
-    """Print a message on standard error, each line after "error: ", and end the command with this code."""
-    for line in printable(message).splitlines():
-        typer.echo(f"error: {line}", err=True)
+    """Print a message on standard error, each line after "error: ", and end the command with this code.
+
+    If standard error refuses the message, the code alone says why the command ended.
+    """
+    with suppress(OSError):
+        for line in printable(message).splitlines():
+            typer.echo(f"error: {line}", err=True)
     raise typer.Exit(code)
 
 

@@ -86,6 +86,12 @@ def test_output_to_a_full_disk_is_no_failure_of_the_run(words: list[str], tmp_pa
     assert "--resume" not in ended.stderr
 
 
+def test_an_error_that_cannot_be_printed_keeps_its_exit_code(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "dart", "status", "--run-dir", str(tmp_path)]
+        assert subprocess.run(command, stderr=full, check=False).returncode == ExitCode.NOT_RUNNING
+
+
 def test_output_in_an_encoding_without_a_character_is_printed_with_a_question_mark(tmp_path: Path) -> None:
     run = record_run(tmp_path / "run").root
     ended = subprocess.run(
