@@ -264,9 +264,9 @@ class Heartbeat:
 class Board:
     """A mapped board file. Create it once per run, open it everywhere else."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
         self.path = path
-        self._file = path.open("r+b")
+        self._file = path.open("rb" if is_read_only else "r+b")
         file_bytes = os.fstat(self._file.fileno()).st_size
         self.slots = slots_in(file_bytes)
         """The number of rows, named or not."""
@@ -276,7 +276,8 @@ class Board:
         self._header = self.slots * SLOT_BYTES // WORD_BYTES
         self._index = self._header + _HEADER_WORDS
         self.memory: mmap.mmap | bytearray
-        self._map(mmap.mmap(self._file.fileno(), 0))
+        access = mmap.ACCESS_READ if is_read_only else mmap.ACCESS_WRITE
+        self._map(mmap.mmap(self._file.fileno(), 0, access=access))
         self._slots: dict[str, int] = {}
         self.now_ns: Callable[[], int] = time.monotonic_ns
         """The clock of every `_ns` field; tests set another one."""
@@ -707,7 +708,7 @@ def rows_of(path: Path) -> list[Vitals]:
     """The rows of the board in a file; none where the file is missing or is no board."""
     if not path.is_file() or not slots_in(path.stat().st_size):
         return []
-    board = Board(path)
+    board = Board(path, is_read_only=True)  # the file system may be: that of an archive, or of a failed disk
     try:
         return board.rows()
     finally:

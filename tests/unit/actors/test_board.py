@@ -1,6 +1,7 @@
 """The vitals board: names and vitals that everybody can read while every actor hangs."""
 
 import contextlib
+import fcntl
 import math
 import multiprocessing
 import os
@@ -46,6 +47,15 @@ def test_a_reader_that_looked_before_the_name_was_placed_finds_it_after(board: B
     slot = board.claim("curator", "root")
     assert reader.find("curator") == slot
     reader.close()
+
+
+def test_a_board_that_may_not_be_written_is_read(board: Board) -> None:
+    board.claim("curator", "root")
+    with os.fdopen(os.memfd_create("board", os.MFD_ALLOW_SEALING), "wb") as sealed:  # for root, too
+        sealed.write(board.path.read_bytes())
+        sealed.flush()
+        fcntl.fcntl(sealed, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+        assert [row.name for row in rows_of(Path(f"/proc/self/fd/{sealed.fileno()}"))] == ["curator"]
 
 
 def test_a_name_that_begins_like_another_is_another(board: Board) -> None:
