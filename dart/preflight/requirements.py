@@ -6,6 +6,7 @@ The checks import no heavy library.
 import json
 import os
 import re
+import resource
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from actors.process import exit_reason_of
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS, kind_of
 from dart.config.gpus import RUN_ON_GPUS, absent_gpu_problems, gpus_here, gpus_of_trainer, shared_gpu_problems
@@ -165,6 +167,10 @@ def browser_version(executable: str) -> str:
         return printed
     lines = [*printed.splitlines()[:1], *ran.stderr.strip().splitlines()[-1:]]
     said = f"it said {lines[0][:SAID_CHARACTERS]!r}" if lines else "it said nothing"
+    if ran.returncode < 0:
+        said += f" and ended: {exit_reason_of(ran.returncode)}"
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        said += "; a Chromium needs more addresses than most limits permit, try `ulimit -v unlimited`"
     raise BrowserMissing(executable, said)
 
 

@@ -1,6 +1,7 @@
 """What is missing is named before anything starts, all of it, with the remedies."""
 
 import json
+import resource
 import shutil
 from pathlib import Path
 
@@ -67,7 +68,9 @@ def test_a_folder_is_no_browser(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("#!/bin/sh\nexec /bin/true --version\n", "it said 'true (GNU coreutils)"),
-        ("#!/bin/sh\n", "it said nothing"),
+        ("#!/bin/sh\n", "it said nothing;"),
+        ("#!/bin/sh\nkill -TRAP $$\n", "it said nothing and ended: "),
+        ("#!/bin/sh\nkill -TRAP $$\n", "SIGTRAP"),
         ("#!/bin/sh\necho no such library >&2; exit 127\n", "it said 'no such library'"),
         ("no program at all", "Exec format error"),
         ("#!/bin/sh\nprintf '\\377\\033[31m'\n", "it said "),
@@ -82,6 +85,18 @@ def test_a_program_that_is_no_browser_is_told_by_what_it_answers(
     assert f"{file} is not a Chromium that starts" in message
     assert said in message
     assert "environments.executable" in message
+
+
+def test_a_browser_that_a_limit_of_addresses_ends_is_named_with_the_limit(tmp_path: Path) -> None:
+    file = program(tmp_path, "#!/bin/sh\nkill -TRAP $$\n")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (2**46, before[1]))
+    try:
+        (message,) = missing_browser(config_with(f"environments.executable={file}"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+    assert "ulimit -v unlimited" in message
 
 
 def test_a_browser_that_says_nothing_for_too_long_is_none(
