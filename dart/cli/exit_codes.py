@@ -117,6 +117,11 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
                 f"{error.strerror}: {str(error.filename or somewhere)[:200]}; name another path",
                 ExitCode.CANNOT_CREATE,
             )
+        if error.errno == errno.ENOENT and _is_working_directory_gone():
+            end(
+                "the working directory was deleted; change to another one and repeat the command",
+                ExitCode.CANNOT_CREATE,
+            )
         if error.errno not in DISK_ERRORS:
             raise
         if place is None and error.filename is None and error.errno in FULL_DISK:
@@ -135,6 +140,14 @@ def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = 
         if not isinstance(error, ENDS) and (found := damage()):
             end(f"{type(error).__name__}: {error}; {found}", ExitCode.IO_ERROR)
         raise
+
+
+def _is_working_directory_gone() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def end(message: str, code: ExitCode) -> NoReturn:

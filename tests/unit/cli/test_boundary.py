@@ -86,6 +86,19 @@ def test_output_to_a_full_disk_is_no_failure_of_the_run(words: list[str], tmp_pa
     assert "--resume" not in ended.stderr
 
 
+def test_a_working_directory_that_was_deleted_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(typer.Exit) as ended, errors_as_exit_codes():
+        Path("runs/x").resolve()
+
+    assert ended.value.exit_code == ExitCode.CANNOT_CREATE
+    assert "the working directory was deleted; change to another one" in capsys.readouterr().err
+
+
 def test_an_error_that_cannot_be_printed_keeps_its_exit_code(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "dart", "status", "--run-dir", str(tmp_path)]
