@@ -1,6 +1,5 @@
 """How `dartrl up --detach` starts a run in the background."""
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,6 +42,7 @@ def start_detached(
     """
     import subprocess
 
+    from dart.core.module_command import module_command
     from dart.core.run_directory import RunPaths, make_private
     from dart.preflight.hub_fetch import fetch_if_allowed
     from dart.preflight.requirements import require_installation
@@ -60,7 +60,7 @@ def start_detached(
     began = {file: file.stat().st_size if file.exists() else 0 for file in (log, paths.daemon_output)}
     with paths.daemon_output.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dart", "up", *arguments, "--log", str(log)],
+            [*module_command("dart"), "up", *arguments, "--log", str(log)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

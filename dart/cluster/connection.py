@@ -7,7 +7,6 @@ authentication (RAY_AUTH_MODE=token) keeps others out; it is off unless the clus
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from importlib.util import find_spec
 from dart.cluster.node_names import cluster_nodes
 from dart.cluster.plan import ClusterNode
 from dart.core.errors import ConfigurationError, DartError, TemporaryError, UnavailableError
+from dart.core.module_command import module_command
 
 NAMESPACE = "dartrl"
 """The namespace in Ray in which the agents of all runs have their names."""
@@ -92,7 +92,7 @@ def answers_without_token(address: str) -> bool:
     token. Raises TemporaryError if that process takes longer than WITHOUT_TOKEN_S.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
-    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    command = [*module_command("ray.scripts.scripts"), "health-check", "--address", address]
     try:
         ran = subprocess.run(
             [*command, "--skip-version-check"],

@@ -15,7 +15,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from dart.config.cluster import ClusterFile
 from dart.config.config import Config
 from dart.core import errors
 from dart.core.errors import TemporaryError
+from dart.core.module_command import module_command
 from dart.core.run_directory import RunPaths, make_private
 from dart.inference.gpu_leases import publish_gpus
 from dart.run.app import refuse_early_end
@@ -203,7 +203,7 @@ def on_cluster(found: ClusterFile) -> Iterator[ClusterSite]:
         start_by_ssh(found, paths)
     with (paths.logs / "cluster.stderr").open("wb") as stderr:
         launcher = subprocess.Popen(
-            [sys.executable, "-m", "dart.cluster.launcher"],
+            module_command("dart.cluster.launcher"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dart.core.errors import UnavailableError
+from dart.core.module_command import module_command
 from dart.inference.tensor_layout import Layout
 
 SHAPES_DEADLINE_S = 120.0
@@ -83,7 +83,7 @@ def qwen_layout(text: Mapping[str, Any], vision: Mapping[str, Any]) -> Layout:
 
 @cache
 def _made_layout(folder: Path) -> Layout:
-    command = [sys.executable, "-m", "dart.policy.empty_model", str(folder)]
+    command = [*module_command("dart.policy.empty_model"), str(folder)]
     try:
         made = subprocess.run(
             command, capture_output=True, text=True, timeout=SHAPES_DEADLINE_S, check=True

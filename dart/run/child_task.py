@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from actors.process import die_with_parent
 from dart.core.errors import TemporaryError
+from dart.core.module_command import module_command
 from dart.training.distributed_learner import CommandFailure
 
 T = TypeVar("T")
@@ -21,8 +22,6 @@ DEADLINE_S = 3600.0
 """Default time limit for the work. It is long enough to fetch a checkpoint of many gigabytes."""
 
 STORAGE_REMEDY = "check that the object storage of run.blobs answers, then start the command again"
-
-COMMAND = (sys.executable, "-m", "dart.run.child_task")
 
 
 class ChildTaskEnded(RuntimeError):
@@ -47,7 +46,7 @@ def in_fresh_process(
     name = getattr(work, "func", work).__name__  # arguments may be a whole configuration
     try:
         ended = subprocess.run(
-            (*COMMAND, str(os.getpid())),
+            (*module_command("dart.run.child_task"), str(os.getpid())),
             input=task,
             stdout=subprocess.PIPE,
             check=False,

@@ -11,7 +11,6 @@ the child specs, and `SidecarSupervisor` carries the decisions out.
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from actors.lateness import Lateness
 from actors.log import log_to, take_over_logging
 from actors.process import die_with_parent, exit_reason_of
 from dart.config.config import Config
+from dart.core.module_command import module_command
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import (
     INSPECTION,
@@ -94,7 +94,7 @@ def start_sidecar(paths: RunPaths, spec: ChildSpec) -> "subprocess.Popen[bytes]"
     module = spec.actor.partition(":")[0]
     with _stderr_of(paths, spec.id).open("wb") as stderr, _sigterm_blocked():
         return subprocess.Popen(
-            [sys.executable, "-m", module, str(paths.root), str(os.getpid())],
+            [*module_command(module), str(paths.root), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,

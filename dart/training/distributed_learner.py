@@ -9,7 +9,6 @@ the kernel ends torchrun with the actor, and each rank with torchrun.
 import os
 import secrets
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 from actors.scratch import base_folder
 from dart.config.config import Config
+from dart.core.module_command import module_command
 from dart.core.run_directory import SOCKET_PATH_BYTES
 from dart.core.types import Group
 from dart.store.blobs import BlobStore
@@ -204,6 +204,6 @@ def _torchrun(ranks: int) -> list[str]:
     """
     pid = ["sh", "-c", f'export {PARENT_VARIABLE}=$$; exec "$@"', "sh"]
     tied = ["setpriv", "--pdeathsig", "KILL", "--", *pid]
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nnodes=1", "--max-restarts=0"]
+    run = [*module_command("torch.distributed.run"), "--standalone", "--nnodes=1", "--max-restarts=0"]
     here = ["--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
-    return [*tied, *run, *here, "-m", "dart.training.rank_main"]
+    return [*tied, *run, *here, "--no-python", *module_command("dart.training.rank_main")]

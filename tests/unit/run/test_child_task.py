@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dart.core.errors import TemporaryError
-from dart.run.child_task import COMMAND, in_fresh_process
+from dart.core.module_command import module_command
+from dart.run.child_task import in_fresh_process
 
 pytestmark = pytest.mark.slow
 
@@ -38,5 +39,6 @@ def test_work_that_takes_too_long_is_ended_and_named() -> None:
 def test_a_process_whose_parent_ended_before_it_began_does_no_work(tmp_path: Path) -> None:
     work = pickle.dumps(partial(Path.touch, tmp_path / "done"))
     ended_parent = str(os.getppid())
-    assert subprocess.run([*COMMAND, ended_parent], input=work, check=False).returncode == 1
+    command = [*module_command("dart.run.child_task"), ended_parent]
+    assert subprocess.run(command, input=work, check=False).returncode == 1
     assert not (tmp_path / "done").exists()
