@@ -16,6 +16,7 @@ from dart.alignment.stage_configs import exploring, training
 from dart.alignment.stages import AlignmentStage, numbered, remaining
 from dart.config.config import Config
 from dart.core.errors import DartError, TemporaryError, UsageError
+from dart.core.run_directory import RunPaths
 from dart.exploration.dataset import Split
 from dart.exploration.dataset_files import write_dataset_of_run
 from dart.inspect.report import to_json
@@ -50,7 +51,7 @@ class StageFailed(DartError):
         super().__init__(
             f"stage {numbered(stage)}: {cause}\n"
             "the results of earlier stages are kept; when the cause is removed, continue with "
-            f"`dartrl align --resume --run-dir {root}`"
+            f"`dartrl align --resume {RunPaths(root).option}`"
         )
         self.cause = cause
 

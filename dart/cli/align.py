@@ -129,13 +129,14 @@ def _align(config: "Config", folder: Path, *, resume: bool) -> None:
     require_installation(config)
     from dart.alignment import loop
     from dart.alignment.report import drawn
+    from dart.core.run_directory import RunPaths
 
     try:
         result = loop.align(config, resume=resume, say=say)
     except loop.StageFailed as failed:
         end(str(failed), exit_code_of(failed.cause))
     if result.report is None:
-        command = f"dartrl align --resume --run-dir {folder}"
+        command = f"dartrl align --resume {RunPaths(folder).option}"
         end_stopped(result.stopped_by, command, during=f" in the stage {result.stage}")
     print_fitted(drawn(result.report))
     say(f"{folder}: report.json, align/ (the aligned policy), train/ (the run that trained it)")

@@ -55,7 +55,7 @@ def _say_other_values(config: "Config", paths: "RunPaths") -> None:
     if not changed:
         return
     words = [f"{key} (before: {shortened(literal(old), VALUE_CHARACTERS)})" for key, old, _ in changed]
-    keep = f"continue it with --run-dir {paths.root} and without a configuration"
+    keep = f"continue it with {paths.option} and without a configuration"
     if paths.cluster.exists():
         keep = "write them into the file that you start it with"
     more = f" and {len(words) - KEYS_SHOWN} more" if len(words) > KEYS_SHOWN else ""

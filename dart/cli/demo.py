@@ -80,7 +80,7 @@ def _demonstrate(config: "Config", *, opens_browser: bool) -> None:
     if result.failure:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is not None:
-        end_stopped(result.stopped_by, f"dartrl train --resume --run-dir {paths.root}")
+        end_stopped(result.stopped_by, f"dartrl train --resume {paths.option}")
 
 
 def _introduction(config: "Config") -> str:

@@ -264,11 +264,11 @@ class DemoListener(RunListener):
         root = self._paths.root
         yield ""
         yield "What next:"
-        yield f"  dartrl web --run-dir {root}".ljust(58) + "this run in the browser"
+        yield f"  dartrl web {RunPaths(root).option}".ljust(58) + "this run in the browser"
         if len(self._examples) == 2:
             before, after = (self._examples[side].rollout_id for side in ("before", "after"))
             yield f"      then /compare?a={before}&b={after}".ljust(58) + "the two rollouts side by side"
-        yield f"  dartrl trajectories list --run-dir {root}".ljust(58) + "every rollout"
+        yield f"  dartrl trajectories list {RunPaths(root).option}".ljust(58) + "every rollout"
         if result.snapshot.updates:
             checkpoint = f"{root}/checkpoints/v{result.snapshot.policy_version:06d}"
             yield f"  dartrl eval {checkpoint}".ljust(58) + "measure it with more episodes"

@@ -66,7 +66,7 @@ def start_detached(
             stderr=output,
             start_new_session=True,
         )
-    shown_by = f"`dartrl status --run-dir {paths.root}` shows its progress"
+    shown_by = f"`dartrl status {paths.option}` shows its progress"
     if not is_local:
         shown_by += f", {paths.logs / 'cluster.jsonl'} how it joins its cluster once Ray has been started"
     code = _await_up(paths.root, process.poll, UP_WAIT_S if wait_s is None else wait_s, shown_by)
@@ -100,6 +100,7 @@ def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float, shown_b
     neither happens within `wait_s`.
     """
     from dart.core.errors import NotRunningError, SilentError, TemporaryError
+    from dart.core.run_directory import RunPaths
     from dart.run.control_protocol import ControlOutcome, Ping
     from dart.run.control_socket import request
 
@@ -113,7 +114,7 @@ def _await_up(root: Path, poll: Callable[[], int | None], wait_s: float, shown_b
         if time.monotonic() > give_up_s:
             raise TemporaryError(
                 f"the run in {root} is not up after {wait_s:g} s and is still starting; "
-                f"{shown_by}, `dartrl down --now --run-dir {root}` ends it, and "
+                f"{shown_by}, `dartrl down --now {RunPaths(root).option}` ends it, and "
                 "`dartrl up --detach --wait SECONDS` waits for longer at the next start"
             )
         time.sleep(POLL_S)

@@ -86,7 +86,9 @@ def evaluate(
     else:
         _print(found)
     if found.stopped_by is not None:
-        end_stopped(found.stopped_by, f"dartrl eval --resume --run-dir {run_dir}" if run_dir else "")
+        from dart.core.run_directory import RunPaths
+
+        end_stopped(found.stopped_by, f"dartrl eval --resume {RunPaths(run_dir).option}" if run_dir else "")
 
 
 def _chosen(tasks: Sequence[str], episodes: int | None, overrides: Sequence[str]) -> list[str]:

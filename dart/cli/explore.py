@@ -158,7 +158,7 @@ def _explore(config: "Config", *, resume: bool) -> None:
     if plays_tasks(paths):
         end(
             f"the run in {paths.root} is not an exploration: it plays tasks; continue it with `dartrl up "
-            f"--run-dir {paths.root}`, or name the directory of an exploration with --run-dir",
+            f"{paths.option}`, or name the directory of an exploration with --run-dir",
             ExitCode.USAGE,
         )
     needs_model = config.exploration.prior == "model"
@@ -179,7 +179,7 @@ def _explore(config: "Config", *, resume: bool) -> None:
             "and the prior was taken without it; a lower value may fit (`dartrl events` tells the reasons)"
         )
     if result.stopped_by:
-        end_stopped(result.stopped_by, f"dartrl explore --resume --run-dir {paths.root}")
+        end_stopped(result.stopped_by, f"dartrl explore --resume {paths.option}")
 
 
 def _write_data(config: "Config", folder: Path) -> None:

@@ -76,7 +76,7 @@ def _train(config: "Config", *, resume: bool) -> None:
     fetch_if_allowed(config, say)
     require_installation(config)
     say_left_out(config)
-    say(f"to see the run in the browser: dartrl web --run-dir {paths.root}", err=True)
+    say(f"to see the run in the browser: dartrl web {paths.option}", err=True)
     from dart.inspect.result import why_nothing_was_trained
     from dart.run import app
     from dart.run.listener import ConsoleListener
@@ -86,7 +86,7 @@ def _train(config: "Config", *, resume: bool) -> None:
     if result.failure:
         end(result.failure, ExitCode.FAILED)
     if result.stopped_by is not None:
-        end_stopped(result.stopped_by, f"dartrl train --resume --run-dir {paths.root}")
+        end_stopped(result.stopped_by, f"dartrl train --resume {paths.option}")
     if config.training.learner != "none" and (why := why_nothing_was_trained(result.snapshot)):
         say(why, err=True)
 

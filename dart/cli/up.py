@@ -259,7 +259,7 @@ def _run_daemon(
             site=site,
             is_locked=site is not None,
         )
-    again = f"dartrl up --run-dir {paths.root}" if site is None else "the same command"
+    again = f"dartrl up {paths.option}" if site is None else "the same command"
     _end(result, paths.root, again)
 
 

@@ -23,6 +23,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import stat
 import time
@@ -95,10 +96,15 @@ class RunPaths:
             return str(self.root)
 
     @property
+    def option(self) -> str:
+        """The option that names the directory in a command, quoted where a shell would split or change it."""
+        return f"--run-dir {shlex.quote(str(self.root))}"
+
+    @property
     def up_command(self) -> str:
         """The command that starts the run again where it was the last time: here, or on a cluster."""
         file = f"{self.cluster.read_text(encoding='utf-8')} " if self.cluster.exists() else ""
-        return f"dartrl up {file}--run-dir {self.root}"
+        return f"dartrl up {file}{self.option}"
 
     @property
     def record(self) -> RecordAddress:
@@ -337,8 +343,8 @@ def taken(root: Path, found: LockHolder) -> RunDirectoryError:
         )
     who = f"process {found.pid}" if found.pid else "another process"
     return RunDirectoryError(
-        f"run directory {root} is taken by {who}; look at that run with 'dartrl status --run-dir {root}', "
-        "end it, or choose another directory with --run-dir"
+        f"run directory {root} is taken by {who}; look at that run with `dartrl status "
+        f"{RunPaths(root).option}`, end it, or choose another directory with --run-dir"
     )
 
 
@@ -458,7 +464,7 @@ def refuse_untrained(paths: RunPaths) -> None:
         command = "explore" if kind == "exploration" else "eval"
         raise RunDirectoryError(
             f"the run in {paths.root} is an {kind}; continue it with `dartrl {command} --resume "
-            f"--run-dir {paths.root}`, or name the directory of another run with --run-dir"
+            f"{paths.option}`, or name the directory of another run with --run-dir"
         )
 
 

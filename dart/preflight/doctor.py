@@ -276,7 +276,8 @@ def run_state(target: CheckTarget) -> Iterator[CheckResult]:
         yield wrong(
             "machines",
             f"environments of the run have left {machines}, which may still run",
-            f"give them back with `dartrl down --run-dir {root}`; the next start of the run does so, too",
+            f"give them back with `dartrl down {RunPaths(root).option}`; the next start of the run does so, "
+            "too",
         )
 
 

@@ -188,5 +188,5 @@ def _refuse_empty(progress: tuple[ExplorationProgress, ...], paths: RunPaths, si
         raise DartError(
             f"the exploration graph of {', '.join(empty)} is empty: its start screen could not be shown. "
             f"The reason is in {paths.logs / 'explorer-000.jsonl'}; check that the site answers, then "
-            f"continue with --resume --run-dir {paths.title}"
+            f"continue with --resume {paths.option}"
         )

@@ -47,7 +47,7 @@ def why_finished(config: Config, paths: RunPaths) -> str:
             return (
                 f"the run in {paths.root} is done, and nothing was started: {', '.join(reached.values())}. "
                 f"To train on, add {more} to the command; for a new run, name another directory with "
-                f"--run-dir; to look at this one, use `dartrl web --run-dir {paths.root}`"
+                f"--run-dir; to look at this one, use `dartrl web {paths.option}`"
             )
     return ""
 

@@ -37,7 +37,7 @@ def give_back_of_ended(paths: RunPaths, listener: RunListener) -> GivenBack:
 
 def try_again(paths: RunPaths) -> str:
     """Say which command gives back what a run has left that does not run."""
-    return f"try again with `dartrl down --run-dir {paths.root}`"
+    return f"try again with `dartrl down {paths.option}`"
 
 
 def _give_back(config: Config, paths: RunPaths, listener: RunListener, remedy: str = "") -> GivenBack:

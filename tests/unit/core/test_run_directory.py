@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import re
+import shlex
 import socket
 import stat
 import subprocess
@@ -16,7 +17,16 @@ import pytest
 
 from actors.process import start_ticks
 from dart.core.errors import NotRunningError, RunDirectoryError
-from dart.core.run_directory import RunPaths, claimed, holder, latest_run, mail_dir, refuse_at_once
+from dart.core.run_directory import (
+    LockHolder,
+    RunPaths,
+    claimed,
+    holder,
+    latest_run,
+    mail_dir,
+    refuse_at_once,
+    taken,
+)
 
 HOLD = """
 import sys, time
@@ -48,6 +58,13 @@ def test_a_claimed_directory_holds_what_a_run_needs(tmp_path: Path) -> None:
         assert paths.config.read_text() == "seed = 1\n"
         assert all(folder.is_dir() for folder in paths.folders)
         assert paths.lock.read_text() == f"{os.getpid()} {start_ticks(os.getpid())}\n"
+
+
+def test_a_command_that_a_message_names_is_one_that_a_shell_takes(tmp_path: Path) -> None:
+    root = tmp_path / 'it\'s a "run" for $HOME; #1'
+    root.mkdir()
+    for command in (RunPaths(root).up_command, str(taken(root, LockHolder(0, 0))).split("`")[1]):
+        assert shlex.split(command, comments=True)[-2:] == ["--run-dir", str(root)]
 
 
 def test_the_mail_folder_is_private_short_and_gone_at_the_end(tmp_path: Path) -> None:
