@@ -238,13 +238,20 @@ class InstallationIncomplete(UnavailableError):
     """Something has to be installed before any episode can be played."""
 
 
+INSTALL_BROWSER = "install one with `apt-get install chromium-headless-shell` or run `dartrl setup`"
+
+PERMIT_SANDBOX = (
+    "permit user namespaces (in Docker with `--security-opt seccomp=unconfined`, on Ubuntu with "
+    "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`), or install the package chromium-sandbox"
+)
+
+
 class BrowserMissing(InstallationIncomplete):
     """The configured executable does not exist or is not a Chromium that starts."""
 
-    def __init__(self, executable: str, why: str = "no such program") -> None:
+    def __init__(self, executable: str, why: str = "no such program", remedy: str = INSTALL_BROWSER) -> None:
         super().__init__(
-            f"{executable} is not a Chromium that starts: {why}; install one with "
-            "`apt-get install chromium-headless-shell` or run `dartrl setup`, or name another one in "
+            f"{executable} is not a Chromium that starts: {why}; {remedy}, or name another one in "
             "environments.executable"
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from actors.process import exit_reason_of
@@ -24,9 +25,10 @@ from dart.config.hub import NOTE, fetched_from
 from dart.config.published import reads_policy
 from dart.config.sections import OSWorldSettings
 from dart.core.errors import ConfigurationError, UnavailableError
+from dart.environments.browser.cdp import browser_command
 from dart.environments.browser.environment import CHROMIUM
 from dart.environments.desktop.requirements import missing_for_desktops
-from dart.environments.faults import BrowserMissing, DesktopMissing, PagesMissing
+from dart.environments.faults import PERMIT_SANDBOX, BrowserMissing, DesktopMissing, PagesMissing
 from dart.environments.function_names import why_not_callable
 from dart.environments.grounding.data_sets import data_problems
 from dart.environments.miniwob.own_pages import page_problems
@@ -143,7 +145,7 @@ def _wrong_function(config: Config) -> str:
 def browser_version(executable: str) -> str:
     """Start a browser to ask for its version, and return what it prints.
 
-    raises    BrowserMissing if the program is missing, does not start, or is not a Chromium
+    raises    BrowserMissing if the program is missing, is not a Chromium that starts, or may have no sandbox
     """
     if not (Path(executable).is_file() and os.access(executable, os.X_OK)):
         raise BrowserMissing(executable)
@@ -164,6 +166,8 @@ def browser_version(executable: str) -> str:
         raise BrowserMissing(executable, error.strerror or str(error)) from error
     printed = ran.stdout.strip()
     if ran.returncode == 0 and CHROMIUM_VERSION.search(printed):
+        if os.geteuid() != 0 and _lacks_sandbox(executable):  # a browser of root has none
+            raise BrowserMissing(executable, "the system refuses its sandbox", PERMIT_SANDBOX)
         return printed
     lines = [*printed.splitlines()[:1], *ran.stderr.strip().splitlines()[-1:]]
     said = f"it said {lines[0][:SAID_CHARACTERS]!r}" if lines else "it said nothing"
@@ -172,6 +176,27 @@ def browser_version(executable: str) -> str:
     if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         said += "; a Chromium needs more addresses than most limits permit, try `ulimit -v unlimited`"
     raise BrowserMissing(executable, said)
+
+
+def _lacks_sandbox(executable: str) -> bool:
+    """Start a browser as an environment does, with a pipe that is closed, so that it ends at once.
+
+    False also if it does not end within `BROWSER_DEADLINE_S`, because then it has its sandbox.
+    """
+    with TemporaryDirectory(prefix="dartrl-browser-", ignore_cleanup_errors=True) as profile:
+        command = browser_command(executable, Path(profile))
+        try:
+            ended = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=BROWSER_DEADLINE_S,
+                check=False,
+            )
+        except (subprocess.TimeoutExpired, FileNotFoundError):  # without setpriv no environment starts
+            return False
+    return b"No usable sandbox" in ended.stderr
 
 
 def _missing_machines(osworld: OSWorldSettings, forwarded: Collection[str]) -> Iterator[str]:

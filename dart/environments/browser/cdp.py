@@ -11,7 +11,7 @@ Callers rely on three promises:
   deadline. The browser never returns from calls that are in flight when a renderer crashes; they fail here,
   when the crash event arrives.
 * A call may be posted without waiting; the browser keeps the order within a session.
-* The browser ends together with this process, even when this process is killed: see `_command`.
+* The browser ends together with this process, even when this process is killed: see `browser_command`.
 """
 
 import asyncio
@@ -211,7 +211,7 @@ class Browser(asyncio.SubprocessProtocol):
         all_flags = (*flags, *request_filter.flags) if request_filter else flags
         _, browser = await asyncio.get_running_loop().subprocess_exec(
             lambda: cls(profile_dir, request_filter),
-            *_command(executable, profile_dir, all_flags),
+            *browser_command(executable, profile_dir, all_flags),
             env={**os.environ, **ENVIRONMENT},
             start_new_session=True,
         )
@@ -392,7 +392,7 @@ def _fail(waiting: asyncio.Future[Any], fault: InfrastructureFault) -> None:
         waiting.exception()  # marks the exception as seen: a posted call may have no waiter any more
 
 
-def _command(executable: str, profile_dir: Path, more_flags: Sequence[str]) -> Sequence[str]:
+def browser_command(executable: str, profile_dir: Path, more_flags: Sequence[str] = ()) -> Sequence[str]:
     """Return the command line that starts the browser so that it does not outlive this process.
 
     ``setpriv --pdeathsig`` (util-linux) sets PR_SET_PDEATHSIG, which exec keeps: the kernel

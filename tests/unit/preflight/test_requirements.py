@@ -1,6 +1,7 @@
 """What is missing is named before anything starts, all of it, with the remedies."""
 
 import json
+import os
 import resource
 import shutil
 from pathlib import Path
@@ -113,6 +114,19 @@ def test_a_browser_that_says_nothing_for_too_long_is_none(
 def test_a_program_that_answers_as_chromium_does_is_one(tmp_path: Path, name: str) -> None:
     file = program(tmp_path, f"#!/bin/sh\necho {name}\n")
 
+    assert list(missing_browser(config_with(f"environments.executable={file}"))) == []
+
+
+def test_a_browser_whose_sandbox_the_system_refuses_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = "#!/bin/sh\n[ $1 = --version ] && exec echo Chromium 156.0.8078.79\n"
+    file = program(tmp_path, f"{refused}echo 'FATAL: No usable sandbox! If this is a Debian' >&2; exit 1\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    (message,) = missing_browser(config_with(f"environments.executable={file}"))
+
+    assert "the system refuses its sandbox; permit user namespaces" in message
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert list(missing_browser(config_with(f"environments.executable={file}"))) == []
 
 
