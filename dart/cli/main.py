@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from actors.process import fill_standard_streams
 from dart import __version__
 from dart.cli import control
 from dart.cli.actors import actors_app
@@ -142,6 +143,7 @@ app.add_typer(config_app, name="config")
 def main() -> None:
     """Run `dartrl`. Ends with a message if another package named `supervision` hides that of this project."""
     require_own_supervision()
+    fill_standard_streams()  # before anything is opened, such as the lock of a run
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # as its encoding may lack a character that is printed
             stream.reconfigure(errors="replace")

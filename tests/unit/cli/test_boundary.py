@@ -99,6 +99,24 @@ def test_a_working_directory_that_was_deleted_is_named(
     assert "the working directory was deleted; change to another one" in capsys.readouterr().err
 
 
+STREAMS = """
+import os, sys
+from dart.cli.main import main
+sys.argv = ["dartrl", "--version"]
+try:
+    main()
+finally:
+    os.write(3, " ".join(os.readlink(f"/proc/self/fd/{fd}") for fd in (0, 1, 2)).encode())
+"""
+"""Starts the program and writes to descriptor 3 where its standard streams lead."""
+
+
+def test_a_command_without_standard_streams_opens_no_file_in_their_place() -> None:
+    closed = ["sh", "-c", 'exec "$@" 3>&1 <&- >&- 2>&-', "sh", sys.executable, "-c", STREAMS]
+
+    assert subprocess.check_output(closed, text=True) == "/dev/null /dev/null /dev/null"
+
+
 def test_an_error_that_cannot_be_printed_keeps_its_exit_code(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "dart", "status", "--run-dir", str(tmp_path)]
