@@ -165,7 +165,7 @@ class SupervisorCore:
         is_preempted_for_good = child.is_retired and child.spec.restart is Restart.TEMPORARY
         child.is_killed = child.is_hung = child.is_retired = False
         move(child, Status.DOWN, now_s)
-        if was is Status.STOPPING or child.target is not Target.UP:
+        if child.target is not Target.UP:
             actions = self._down_as_wanted(child, ended, is_killed=was_killed, is_normal=is_normal)
             if is_preempted_for_good:
                 actions += self._down_for_good(child, by_itself=True)
@@ -275,9 +275,7 @@ class SupervisorCore:
         for other in self._down_by_outage():
             other.failures_in_row = 1
             start_at_s = now_s + backoff_s(other.spec.backoff, 1, self.draw())
-            other.start_at_s = (
-                max(start_at_s, other.circuit.open_until_s) if other.is_quarantined else start_at_s
-            )
+            other.start_at_s = max(start_at_s, other.circuit.open_until_s)
         return [self.outage.end(survivor, now_s)]
 
     def _replace_canary(self, now_s: float) -> None:

@@ -54,12 +54,10 @@ class Outage:
             }
 
     def begins(self, children: Mapping[str, Child], share: float, now_s: float) -> bool:
-        """Whether an outage begins: none lasts now, and more than ``share`` of the children are failing.
+        """Whether an outage begins while none lasts: more than ``share`` of the children are failing.
 
         Those that are gone, or stay up again, are no longer counted.
         """
-        if self.is_on:
-            return False
         self.failed = {
             id_: noted
             for id_, noted in self.failed.items()
