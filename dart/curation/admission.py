@@ -90,7 +90,7 @@ def can_all_be_fresh(
     for floor in sorted(floors):
         before += floors[floor]
         last_trained_at = trainer_version + (before - 1) // groups_per_update
-        if floors[floor] and last_trained_at > floor + staleness_bound:
+        if last_trained_at > floor + staleness_bound:
             return False
     return True
 

@@ -68,6 +68,7 @@ def test_a_group_is_admissible_exactly_when_it_can_be_trained_last_and_in_time(
         ([5, 5], True),
         ([4, 5], True),  # the older one is trained first
         ([5, 4], True),
+        ([5, 5, 5, 4], True),
         ([4, 4], True),  # two to an update
         ([4, 4, 4], False),  # the third is trained at 6, floor 4, bound 1
         ([4, 4, 5], True),
