@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -216,6 +217,19 @@ def test_of_many_workers_a_share_loads_at_a_time() -> None:
     assert sync.next_actions(0.0) == []
     sync.loaded(first[0].engine, 1)
     assert len(sync.next_actions(0.0)) == 1
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_version_that_is_not_newer_changes_nothing(version: int) -> None:
+    sync = SyncPlan(version=0)
+    sync.up("a", 0)
+    sync.published(1)
+    (load,) = sync.next_actions(0.0)
+    assert isinstance(load, LoadDecision)
+    sync.failed(load, 0.0)
+    sync.published(version)
+    assert sync.target == 1
+    assert sync.next_actions(0.0) == [], "the engine waits before it loads again"
 
 
 def test_the_late_failure_of_a_load_is_not_taken_for_that_of_the_worker_that_replaced_it() -> None:

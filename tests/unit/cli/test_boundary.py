@@ -27,6 +27,7 @@ def code_after(error: BaseException) -> int:
         (errors.DartError("x"), 1),
         (errors.UsageError("x"), 2),
         (errors.NotRunningError("x"), 3),
+        (errors.SilentError("x"), 4),
         (errors.UnavailableError("x"), 69),
         (errors.RunDirectoryError("x"), 73),
         (errors.DiskError("x"), 74),
@@ -35,6 +36,8 @@ def code_after(error: BaseException) -> int:
         (KeyboardInterrupt(), 130),
         (OSError(errno.ENOSPC, "No space left on device", "/runs/x/store.db"), 74),
         (PermissionError(errno.EACCES, "Permission denied", "/runs/x/lock"), 74),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 300), 73),
+        (OSError(errno.ELOOP, "Too many levels of symbolic links", "/runs/x"), 73),
     ],
 )
 def test_every_kind_of_error_has_its_exit_code(error: BaseException, code: int) -> None:

@@ -108,3 +108,22 @@ def test_an_episode_that_came_back_is_the_next_again() -> None:
     scene.schedule.interrupted(lease, "its environment was ordered to stop")
     assert (scene.ask("c"), scene.ask("d")) == (first, (second or 0) + 1)
     assert scene.schedule.num_playing == 3
+
+
+def test_a_lease_whose_result_is_being_recorded_ends_neither_by_a_request_nor_by_its_deadline() -> None:
+    scene = Scene(3)
+    scene.incarnations["a"] = 1
+    lease = scene.schedule.lease(BEFORE, "a", scene.incarnation_of, 0.0)
+    assert lease is not None
+    with scene.schedule.recording(lease):
+        scene.incarnations["a"] = 2
+        following = scene.schedule.lease(BEFORE, "a", scene.incarnation_of, 0.0)
+        assert following is not None
+        scene.schedule.give_up_overdue(5000.0, lambda _: 0.0)
+        assert scene.schedule.holder(following.fence) is None
+        assert scene.schedule.holder(lease.fence) is lease
+    task_id, seed = lease.episode.task_id, lease.episode.seed
+    result = Evaluation(phase=BEFORE, policy_version=0, task_id=task_id, seed=seed, reward=1.0)
+    scene.schedule.recorded(lease, result)
+    assert lease.episode not in scene.schedule.missing[BEFORE]
+    assert [report["seed"] for report in scene.reports] == [following.episode.seed]

@@ -97,6 +97,7 @@ def test_a_group_is_complete_when_all_are_issued_and_none_is_played(
         ((stored(1, 1.0), stored(2, 1.0), stored(3, 1.0)), DropReason.NO_SPREAD),
         ((stored(1, 0.0), stored(2, 0.0), rollout(3, "dropped")), DropReason.NO_SPREAD),
         ((stored(1, 0.3), stored(2, 0.3 + 1e-9), rollout(3, "dropped")), DropReason.NO_SPREAD),
+        ((stored(1, 0.3), stored(2, 0.3 + 1e-5), rollout(3, "dropped")), None),
         ((stored(1, 1.0), rollout(2, "dropped"), rollout(3, "dropped")), DropReason.TOO_FEW),
         ((rollout(1, "dropped"),) * 3, DropReason.TOO_FEW),
         ((stored(1, 1.0), stored(2, 1.0), played(3)), None),
@@ -149,6 +150,7 @@ def test_the_reward_of_a_dropped_rollout_does_not_count() -> None:
         ((stored(1, 1.0, 5),), 5, POLICY_VERSION),  # the others may still sample at 3
         ((stored(1, 1.0, 2), played(2)), 2, 2),
         ((stored(1, 1.0, 5), stored(2, 1.0, 4), stored(3, 1.0, 6)), 4, 4),
+        ((stored(1, 1.0, 5), stored(2, 1.0, 6), rollout(3, "dropped", reward=0.0, oldest=1)), 5, 5),
     ],
 )
 def test_the_floor_bounds_every_step_that_is_or_will_be(

@@ -102,3 +102,9 @@ def test_after_training_only_what_the_newest_version_played_counts() -> None:
     assert that_count(every, EvaluationPhase.BEFORE, 7) == (before,)
     assert that_count(every, EvaluationPhase.AFTER, 7) == (newest,)
     assert that_count(every, EvaluationPhase.AFTER, 9) == ()
+
+
+@pytest.mark.parametrize("left_out", EvaluationPhase)
+def test_a_run_measures_the_phases_that_its_configuration_has(left_out: EvaluationPhase) -> None:
+    of_one = plan(f"evaluation.{left_out.value}=false")
+    assert [phase for phase in EvaluationPhase if not of_one.is_measured(phase)] == [left_out]

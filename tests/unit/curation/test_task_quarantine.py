@@ -55,7 +55,7 @@ def health_after(
         ("llfll", "5 attempts in a row ended by a fault"),
         ("fff", ""),
         ("ffff", "4 attempts in a row ended by a fault"),
-        ("fffeff", ""),
+        ("fffefff", ""),
         ("g", ""),
         ("gg", "2 groups in a row had no success"),
         ("gsg", ""),

@@ -55,6 +55,13 @@ def test_no_attempt_is_started_that_could_end_after_the_wait(connect_s: float) -
     assert waiting.now_s <= 100.0 + IN_HANDLER.open_s
 
 
+def test_the_pause_before_an_attempt_counts() -> None:
+    waiting = Waiting(lambda _: IN_HANDLER.open_s - CONNECT_S - RETRY_S / 2)
+    with pytest.raises(StoreBusy):
+        waiting.patiently(IN_HANDLER.open_s)
+    assert waiting.attempts == 1
+
+
 def test_a_handler_that_finds_its_server_lost_ends_before_its_hang_deadline() -> None:
     lost_s = float(str(CONNECTING["tcp_user_timeout"])) / 1000
     waiting = Waiting(lambda attempt: CONNECT_S if attempt > 1 else lost_s + CONNECT_S)

@@ -185,11 +185,21 @@ def test_nothing_goes_while_steps_that_are_needed_cannot_be_read(run: Run) -> No
 def test_a_sweep_that_takes_too_long_leaves_the_rest_to_the_next_one(run: Run) -> None:
     in_seven = [run.shown(content) for content in contents_of(7, 2 * READERS + 1)]
     all_old = ScreenshotsKept(NOW_UNIX_S, steps=frozenset(), named=frozenset())
-    listed_s = 10 * LONGEST_S
-    times_s = iter([0.0, 0.0, listed_s, listed_s, listed_s + LONGEST_S / 2, listed_s + LONGEST_S])
+    began_s, listed_s = 100.0 * LONGEST_S, 110.0 * LONGEST_S
+    times_s = iter([began_s, began_s, listed_s, listed_s, listed_s + LONGEST_S / 2, listed_s + LONGEST_S])
     sweeper = ScreenshotSweeper(run.blobs, lambda: next(times_s))
     assert sweeper.sweep(7, all_old) == 2 * READERS, "the time of the listing does not count"
     assert ScreenshotSweeper(run.blobs).sweep(7, all_old) == len(in_seven) - 2 * READERS
+
+
+def test_nothing_goes_in_a_sweep_that_has_no_time_to_read_all_steps_that_are_needed(run: Run) -> None:
+    live = run.shown(b"live")
+    run.played(live)
+    run.now_unix_s = NOW_UNIX_S
+    kept = run.store.give_up_screenshots(KEPT_S, LEASE_S)
+    times_s = itertools.chain([0.0], itertools.repeat(LONGEST_S))
+    assert ScreenshotSweeper(run.blobs, lambda: next(times_s)).sweep(int(live[:2], 16), kept) == 0
+    assert run.screenshots.exists(live)
 
 
 def test_a_sweep_at_its_longest_is_not_taken_for_the_cause_of_a_stall() -> None:

@@ -254,6 +254,9 @@ def test_an_unfinished_group_is_not_trained(store: Store) -> None:
     leased = lease(store)
     with pytest.raises(StoreConflict, match="2 are not finished yet and 0 are stored"):
         store.lease_batch([leased.group_id], 60.0)
+    store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased))
+    with pytest.raises(StoreConflict, match="1 are not finished yet and 1 are stored"):
+        store.lease_batch([leased.group_id], 60.0)
 
 
 @pytest.mark.parametrize("copies", [0, 2])

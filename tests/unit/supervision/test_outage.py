@@ -181,7 +181,7 @@ def test_children_that_work_between_their_failures_are_no_outage_and_spend_their
         for name in "abcde":
             pool.fail(name)
             restart_and_use(pool, name)
-    assert pool.reports("outage") == []
+    assert pool.reports("outage") == pool.reports("outage_over") == []
     assert [len(pool[name].circuit.failures) for name in "abcde"] == [2] * 5
 
 
@@ -263,10 +263,13 @@ def test_a_quarantine_from_before_an_outage_is_kept_after_it() -> None:
     assert pool["a"].start_at_s == until_s
 
 
-def test_two_children_have_nothing_to_say_of_a_pool() -> None:
-    pool = Pool(names=("a", "b"))
-    pool.fail("a", "b")
-    assert pool.reports("outage") == []
+@pytest.mark.parametrize(("names", "outages"), [(("a", "b"), 0), (("a", "b", "c"), 1)])
+def test_three_failures_are_the_fewest_that_say_something_of_a_pool(
+    names: tuple[str, ...], outages: int
+) -> None:
+    pool = Pool(names=names)
+    pool.fail(*names)
+    assert len(pool.reports("outage")) == outages
 
 
 def test_without_a_share_there_are_no_outages() -> None:

@@ -62,6 +62,11 @@ def test_a_broken_host_is_not_too_much_and_leaves_the_others_all_their_failures(
     assert "the last was 'three' on 'd'" in fail(budget, "three", "d", equal_elsewhere)
 
 
+def test_the_broken_host_is_the_one_with_the_most_failures_and_not_the_first(budget: PlacementBudget) -> None:
+    assert not any(fail(budget, "two", "c", equal_elsewhere) for _ in range(2))
+    assert not any(fail(budget, "one", "b", equal_elsewhere) for _ in range(3))
+
+
 def test_one_broken_host_is_too_much_if_no_equal_actor_is_up(budget: PlacementBudget) -> None:
     assert not any(fail(budget, "one", "b", equal_elsewhere) for _ in range(3))
     assert fail(budget, "one", "b")

@@ -25,6 +25,10 @@ def test_advantages_have_zero_mean_and_unit_deviation_over_step_samples() -> Non
     assert sum(a * a for a in samples) / len(samples) == pytest.approx(1.0)
 
 
+def test_eps_is_added_to_the_deviation() -> None:
+    assert weighted_advantages([1.0, 0.0], [1, 1], eps=0.5) == (0.5, -0.5)
+
+
 @pytest.mark.parametrize("rewards", [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.1 + 0.2, 0.3, 0.3]])
 def test_a_group_without_spread_has_no_advantages(rewards: list[float]) -> None:
     assert weighted_advantages(rewards, [2, 1, 4]) is None

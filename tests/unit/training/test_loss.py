@@ -336,14 +336,11 @@ def test_a_ratio_within_its_bounds_is_not_counted_as_bounded() -> None:
     assert terms.ratio_bounded_fraction == terms.kl_bounded_fraction == 0.0
 
 
-def test_the_samples_whose_loss_is_not_finite_are_named() -> None:
+@pytest.mark.parametrize("name", ["behaviour", "reference"])
+def test_the_samples_whose_loss_is_not_finite_are_named(name: str) -> None:
     b = batch(0)
-    behaviour = b.behaviour.clone()
-    behaviour[1, 0] = math.nan
-    behaviour[0, 3] = math.nan  # padding
-    assert non_finite_samples(replace(b, behaviour=behaviour), LossConfig()).tolist() == [
-        False,
-        True,
-        False,
-        False,
-    ]
+    logprobs = getattr(b, name).clone()
+    logprobs[1, 0] = math.nan
+    logprobs[0, 3] = math.nan  # padding
+    found = non_finite_samples(replace(b, **{name: logprobs}), LossConfig())
+    assert found.tolist() == [False, True, False, False]
