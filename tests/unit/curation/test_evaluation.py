@@ -127,3 +127,12 @@ def test_a_lease_whose_result_is_being_recorded_ends_neither_by_a_request_nor_by
     scene.schedule.recorded(lease, result)
     assert lease.episode not in scene.schedule.missing[BEFORE]
     assert [report["seed"] for report in scene.reports] == [following.episode.seed]
+
+
+def test_an_episode_is_played_from_the_beginning_of_its_lease_until_its_one_end() -> None:
+    scene = Scene(1)
+    lease = scene.schedule.lease(BEFORE, "a", scene.incarnation_of, 100.0)
+    assert lease is not None
+    assert [(one.environment, one.for_s) for one in scene.schedule.playing(130.0)] == [("a", 30.0)]
+    assert [scene.schedule.end(lease.fence) for _ in range(2)] == [lease, None]
+    assert list(scene.schedule.playing(130.0)) == []

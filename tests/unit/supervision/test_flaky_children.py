@@ -243,6 +243,13 @@ def test_a_child_that_is_used_up_is_replaced(limit: int, uses: int, retires: boo
     assert pool["a"].status is (Status.STOPPING if retires else Status.RUNNING)
 
 
+def test_a_child_that_stops_holds_up_no_restart_of_a_sibling() -> None:
+    pool = Pool(child(retirement=Retirement(max_uses=1)), child("b"), max_restarts=1)
+    pool.core.used("a", 1, 1, pool.now_s)
+    assert pool["a"].status is Status.STOPPING
+    assert Spawn("b", 2) in pool.exit("b")
+
+
 def test_uses_of_another_process_or_of_nobody_retire_nobody() -> None:
     pool = Pool(child(retirement=Retirement(max_uses=1)))
     assert pool.core.used("a", 2, 9, pool.now_s) == []
@@ -361,6 +368,28 @@ def test_preemptions_beyond_their_budget_quarantine_the_child_or_end_its_supervi
     else:
         assert pool["a"].status is Status.DOWN
         assert pool.core.next_wake_s() == pool.now_s + 30.0
+
+
+@pytest.mark.parametrize(("lost_s", "deadline_s"), [(2.0, 3.0), (1000.0, 5.0)])
+def test_a_child_that_stops_gets_the_time_that_its_supervisor_lost_and_no_more_than_it_had(
+    lost_s: float, deadline_s: float
+) -> None:
+    pool = Pool(child(shutdown_s=5.0))
+    pool.core.stop("SIGTERM", pool.now_s)
+    pool.now_s += 4.0
+    pool.core.resumed(lost_s, pool.now_s)
+    assert pool.core.next_wake_s() == pool.now_s + deadline_s
+
+
+@pytest.mark.parametrize(("lost_s", "deadline_s"), [(7.0, 17.0), (1000.0, 20.0)])
+def test_a_child_that_starts_gets_the_time_that_its_supervisor_lost_and_no_more_than_it_had(
+    lost_s: float, deadline_s: float
+) -> None:
+    pool = Pool(child(start_deadline_s=20.0), max_restarts=1)
+    pool.exit()
+    pool.now_s += 10.0
+    pool.core.resumed(lost_s, pool.now_s)
+    assert pool.core.next_wake_s() == pool.now_s + deadline_s
 
 
 # ---- calls ----
