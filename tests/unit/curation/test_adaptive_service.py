@@ -374,6 +374,7 @@ def test_a_task_that_kills_environments_rests_and_its_group_is_not_played_on() -
     assert world.record.drops == {"task_quarantined": 1}
     others = {world.lease(f"other-{number}").task_id for number in range(7)}
     assert others == {"login-user"}
+    assert world.service.curator.tasks.quarantined(world.now_unix_s) == {"click-test": decision.reason}
 
 
 def test_attempts_that_fail_make_a_task_rest_and_engines_that_fail_do_not() -> None:

@@ -1,14 +1,16 @@
 """Which evaluation episode a request gets, while many are played."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dart.config.config import Config, load_config
 from dart.core.records import Evaluation, EvaluationPhase
+from dart.core.types import FaultKind
 from dart.curation.episode_leases import LOOKS_PER_REQUEST
-from dart.curation.evaluation import EvaluationSchedule
+from dart.curation.evaluation import EvaluationLease, EvaluationSchedule
 from dart.curation.run_phases import RunPlan
 
 MANY = 3 * LOOKS_PER_REQUEST
@@ -19,13 +21,14 @@ class NoRecord:
     """The part of a reader that a schedule needs, of a record without evaluations."""
 
     reads = 0
+    newest: int | None = None
 
     def evaluations(self, phase: EvaluationPhase) -> tuple[()]:
         self.reads += 1
         return ()
 
-    def latest_version(self) -> None:
-        return None
+    def latest_version(self) -> SimpleNamespace | None:
+        return None if self.newest is None else SimpleNamespace(version=self.newest)
 
 
 class Scene:
@@ -136,3 +139,28 @@ def test_an_episode_is_played_from_the_beginning_of_its_lease_until_its_one_end(
     assert [(one.environment, one.for_s) for one in scene.schedule.playing(130.0)] == [("a", 30.0)]
     assert [scene.schedule.end(lease.fence) for _ in range(2)] == [lease, None]
     assert list(scene.schedule.playing(130.0)) == []
+
+
+def test_a_newer_version_is_measured_anew_and_its_episodes_have_all_their_attempts() -> None:
+    scene, after = Scene(1), EvaluationPhase.AFTER
+
+    def lease() -> EvaluationLease | None:
+        return scene.schedule.lease(after, "a", scene.incarnation_of, 0.0)
+
+    def trained(version: int) -> None:
+        scene.reader.newest = version
+        scene.schedule.measure_newest()
+
+    trained(1)
+    while (failing := lease()) is not None:
+        scene.schedule.failed(failing, FaultKind.EVALUATOR, "made up")
+    assert [report["attempts"] for report in scene.reports] == [1, 2, 3]
+    trained(1)
+    assert lease() is None, "the version is the same"
+    trained(2)
+    played = lease()
+    assert played is not None
+    task_id, seed = played.episode.task_id, played.episode.seed
+    result = Evaluation(phase=after, policy_version=2, task_id=task_id, seed=seed, reward=1.0)
+    scene.schedule.recorded(played, result)
+    assert lease() is None

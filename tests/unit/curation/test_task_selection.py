@@ -62,6 +62,16 @@ def test_a_task_that_comes_back_catches_up_nothing() -> None:
     assert most_ahead(in_turn(order, opened, TASKS, 90)) <= 2
 
 
+@pytest.mark.parametrize("is_chosen_between", [True, False])
+def test_a_task_that_is_quarantined_before_it_had_a_turn_gets_none(is_chosen_between: bool) -> None:
+    order = RoundRobin(TASKS, 0)
+    order.place(TASKS[0], 0, 0.5, is_allowed=True)
+    if is_chosen_between:
+        assert order.first() == TASKS[0]
+    order.place(TASKS[0], 0, 0.5, is_allowed=False)
+    assert order.first() is None
+
+
 def test_a_task_that_was_played_alone_does_not_wait_for_those_that_come_back() -> None:
     order, opened = RoundRobin(TASKS, 0), Counter[str]()
     in_turn(order, opened, TASKS[:1], 300)
