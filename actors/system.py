@@ -38,6 +38,12 @@ ADMIN_EXIT_DEADLINE_S = 5.0
 LONGEST_MAIL_DIR_BYTES = 107 - len(f"/{MAX_SLOTS}.{2**63}")
 """Longest path of a `mail_dir`: it leaves room for the name of a socket in a path of at most 107 bytes."""
 
+_start_alone = threading.RLock()
+"""Held while a system starts, because Thespian's key and port are settings of the whole process.
+
+A process that is forked meanwhile has a copy of the lock. That copy belongs to its only thread.
+"""
+
 _NOT_OVER = LIVING | {ActorState.BACKOFF, ActorState.QUARANTINED}
 
 
@@ -106,7 +112,6 @@ class ActorSystem:
         key = thespian_base.new_key(run_dir / "key")
         self._admin_pid_file = run_dir / "admin.pid"
         self._admin_pid_file.unlink(missing_ok=True)
-        thespian_base.install(key, self._admin_pid_file, self._held_port)
         self.board = Board.create(run_dir / "board", rows)
         self._mail = Mail(self.board, mail_dir, key)
         self._incarnation = random_incarnation()
@@ -124,7 +129,9 @@ class ActorSystem:
         self._lateness = Lateness()
         self._thespian: Any = None
         try:
-            self._start(mail_dir, start_deadline_s)
+            with _start_alone:
+                thespian_base.install(key, self._admin_pid_file, self._held_port)
+                self._start(mail_dir, start_deadline_s)
         except BaseException:
             self.kill()
             raise

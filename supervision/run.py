@@ -4,7 +4,7 @@ with supervised(worker("counter", Counter)) as system:
     system.ask("counter", Increment(by=2))
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,11 @@ from supervision.errors import InvalidChildSpec, TreeGaveUp, TreeNotStarted
 from supervision.supervisor import supervisor_args
 
 ROOT = "root"
-MAX_STOP_S = 600.0
-"""The longest wait for a tree to end when its block is left."""
+STOP_AGAIN_S = 1.0
+"""How often a tree is asked to stop until it has ended, in case its root's mailbox was full."""
+
+ROOT_SILENT_S = 10.0
+"""A root that gives no sign of life for this long while it stops is killed with its tree."""
 
 
 def worker(
@@ -91,28 +94,33 @@ def supervised(
             rows=rows,
         ) as system:
             _await_ready(system, start_deadline_s)
-            yield from _while_it_runs(system, children)
+            yield from _while_it_runs(system)
 
 
-def _while_it_runs(system: ActorSystem, children: Iterable[ChildSpec]) -> Iterator[ActorSystem]:
+def _while_it_runs(system: ActorSystem) -> Iterator[ActorSystem]:
     """Run the block, then ask the tree to stop. Raises TreeGaveUp if the tree had ended by itself."""
     try:
         yield system
     except BaseException as error:
-        _stop(system, children)
+        _stop(system)
         if failure := system.failure():
             if isinstance(error, ActorError):
                 raise TreeGaveUp(failure) from error
             error.add_note(f"the tree had ended: {failure}")
         raise
-    _stop(system, children)
+    _stop(system)
     if failure := system.failure():
         raise TreeGaveUp(failure)
 
 
-def _stop(system: ActorSystem, children: Iterable[ChildSpec]) -> None:
+def _stop(system: ActorSystem) -> None:
+    """Ask the tree to stop, and wait until it has; its root kills each child that exceeds its `shutdown_s`.
+
+    Return early if the root gives no sign of life.
+    """
     system.stop()
-    system.wait(min(MAX_STOP_S, 1.0 + sum(child.shutdown_s for child in children)))
+    while not system.wait(STOP_AGAIN_S) and system.root_beat_age_s() < ROOT_SILENT_S:
+        system.stop()
 
 
 def _await_ready(system: ActorSystem, deadline_s: float) -> None:

@@ -1,6 +1,7 @@
 """What a newcomer's first script does, right and wrong: order, output, errors, folders, and its end."""
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,10 @@ from actors.errors import ActorDied, ActorError
 from actors.process import is_alive
 from actors.scratch import LOCK, PREFIX
 from actors.system import LONGEST_MAIL_DIR_BYTES, ActorSystem, RootSpec
+from supervision import run
 from supervision.child_spec import Backoff, ChildSpec, SupervisorFlags
 from supervision.errors import TreeGaveUp
+from supervision.messages import start_child
 from supervision.run import supervised, worker
 from supervision.supervisor import supervisor_spec
 from tests.fault.actors_under_test import (
@@ -66,6 +70,14 @@ class Notebook(Actor):
         print("notebook stops", end="")
         if path := self.args.get("stopped"):
             Path(path).touch()
+
+
+class Diary(Notebook):
+    """Takes two seconds to stop."""
+
+    async def on_stop(self) -> None:
+        await self.sleep(2.0)
+        super().on_stop()
 
 
 class Immortal(Subject):
@@ -132,6 +144,32 @@ def test_a_tree_whose_mail_belongs_to_another_thread_is_stopped_all_the_same(tmp
         thread.start()
         thread.join()
     assert (tmp_path / "stopped").exists()
+
+
+def test_a_child_that_came_later_has_its_own_time_to_stop_when_the_block_is_left(tmp_path: Path) -> None:
+    with supervised() as system:
+        late = worker("diary", Diary, {"stopped": str(tmp_path / "stopped")}, shutdown_s=PATIENCE_S)
+        assert system.ask("root", start_child(late)).ok
+    assert (tmp_path / "stopped").exists()
+
+
+def test_a_tree_whose_root_is_suspended_is_killed_when_the_block_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "ROOT_SILENT_S", 1.0)
+    with supervised(subject(shutdown_s=math.inf)) as system:
+        pid = pid_of(system, "a")
+        os.kill(system.vitals("root").pid, signal.SIGSTOP)
+    eventually(lambda: not is_alive(pid), "the child is gone")
+
+
+def test_systems_that_start_at_once_in_several_threads_do_not_mix() -> None:
+    def asked() -> bool:
+        with supervised(subject()) as system:
+            return pid_of(system, "a") == system.vitals("a").pid
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(list(threads.map(lambda _: asked(), range(4))))
 
 
 def test_after_the_block_everything_says_that_the_system_has_ended() -> None:
