@@ -101,7 +101,7 @@ def module_name_of(cls: type) -> str:
     if script.__spec__ is not None:  # python -m
         return script.__spec__.name
     path = getattr(script, "__file__", None)
-    return "__main__" if path is None else Path(path).stem
+    return "__main__" if path in (None, "<stdin>") else Path(path).stem
 
 
 def to_plain(value: Any) -> Any:

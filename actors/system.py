@@ -31,7 +31,7 @@ from actors.lateness import Lateness
 from actors.mail import Mail
 from actors.process import fill_standard_streams, has_ended, kill_process
 from actors.system_messages import Stop
-from actors.thespian_host import ThespianHost
+from actors.thespian_host import ThespianHost, refuse_system_in_import
 
 ADMIN_EXIT_DEADLINE_S = 5.0
 
@@ -87,6 +87,7 @@ class ActorSystem:
         prints_reports: bool = True,
         rows: int = SLOTS,
     ) -> None:
+        refuse_system_in_import()
         fill_standard_streams()
         run_dir, mail_dir = run_dir.absolute(), mail_dir.absolute()
         _refuse_long(mail_dir)

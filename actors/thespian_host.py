@@ -28,7 +28,7 @@ from actors import log
 from actors.actor import Actor
 from actors.board import LAUNCHER, Board
 from actors.clock import SystemClock
-from actors.errors import ChildNotStarted, WorkOverdue
+from actors.errors import ActorError, ChildNotStarted, WorkOverdue
 from actors.last_words import (
     crash_file,
     crash_report,
@@ -259,11 +259,29 @@ def leave_last_words(identity: Identity, text: str) -> None:
 
 def actor_class(path: str) -> type[Actor]:
     """Import the class that `module:Class` names. Raises TypeError when it is no Actor."""
+    global _being_imported
     module_name, _, class_name = path.partition(":")
-    found = getattr(importlib.import_module(module_name), class_name)
+    _being_imported = module_name
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    finally:
+        _being_imported = ""
     if not (isinstance(found, type) and issubclass(found, Actor)):
         raise TypeError(f"{path!r} names no actor: {found!r} is no subclass of actors.Actor")
     return found
+
+
+_being_imported = ""
+"""The module that this process imports for the class of its actor; empty otherwise."""
+
+
+def refuse_system_in_import() -> None:
+    """Raise ActorError while this process imports the module of its actor, which would start it again."""
+    if _being_imported:
+        raise ActorError(
+            f"the module {_being_imported!r} starts a system while a new actor imports it; "
+            'start the system below `if __name__ == "__main__":`'
+        )
 
 
 def _packed(boot: Mapping[str, Any]) -> bytes:

@@ -315,6 +315,39 @@ def test_what_actors_print_arrives_though_the_output_is_a_pipe() -> None:
     assert out.splitlines() == ["notebook starts", "notebook stops"]
 
 
+OWN_ACTOR = """
+from actors import Actor, ActorState
+from supervision import supervised, worker
+
+class Own(Actor):
+    pass
+
+with supervised(worker("own", Own)) as system:
+    assert system.vitals("own").state is ActorState.RUNNING
+"""
+
+
+def python(*arguments: str, **streams: Any) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, env=environment, text=True, stderr=subprocess.PIPE, timeout=3 * PATIENCE_S, **streams
+    )
+
+
+def test_a_script_whose_actor_would_start_the_system_again_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "unguarded.py").write_text(OWN_ACTOR)
+    ended = python(str(tmp_path / "unguarded.py"))
+    assert ended.returncode == 1
+    reason = "the module 'unguarded' starts a system while a new actor imports it; start the system below `if"
+    assert f"failed to start: exit code 70: actors.errors.ActorError: {reason}" in ended.stderr
+
+
+def test_a_script_from_the_standard_input_may_define_its_own_actors() -> None:
+    ended = python("-", input=OWN_ACTOR)
+    assert ended.returncode == 0, ended.stderr
+
+
 CRASH = """
 with supervised(subject(), flags=ENDURING{}) as system:
     system.tell('a', Misbehave(how='raise'))
