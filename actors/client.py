@@ -81,7 +81,8 @@ class Client:
     mail          the `Mail` of a sender that used this name and incarnation before; `close` closes it
     incarnation   the client's incarnation; None: a random number
 
-    Use a client only in the thread that made it: other threads get an ActorError.
+    Use a client only in the thread that made it: other threads get an ActorError. As a context manager it is
+    closed at the end of the block.
     """
 
     def __init__(
@@ -116,6 +117,12 @@ class Client:
         )
         self._actor.log = _silent_log()
         self._actor.boot(self._mail.bind(self._slot, incarnation))
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def ask(self, to: str, content: Any, *, deadline_s: float | None = None) -> Any:
         """Send, wait, and return the answer. Raises ActorDied, AskTimeout, Refused or MailboxFull."""

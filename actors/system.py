@@ -119,6 +119,7 @@ class ActorSystem:
         self._mail_dir = mail_dir
         self._key = key
         self._client: Client | None = None
+        self._clients = threading.Lock()
         self._thread = 0
         """The thread that may `tell` and `ask`; 0 before the first use."""
         self._is_killed = False
@@ -168,6 +169,19 @@ class ActorSystem:
                 self.board, self._mail_dir, self._key, mail=self._mail, incarnation=self._incarnation
             )
         return self._client.ask(to, content, deadline_s=deadline_s)
+
+    def client(self, name: str) -> Client:
+        """Make a client for the calling thread, which tells and asks under `name`. Close it in that thread.
+
+        Raises ActorError when the name is in use or the board is full, and ActorDied after the end.
+        """
+        if self._is_killed:
+            raise ActorDied(f"client {name!r} cannot be made: {self._why_over()}")
+        with self._clients:
+            slot = self.board.find(name)
+            if name == LAUNCHER or (slot is not None and self.board.state(slot) is not ActorState.FREE):
+                raise ActorError(f"the name {name!r} is in use; give each client a name of its own")
+            return Client(self.board, self._mail_dir, self._key, name=name)
 
     def stop(self) -> None:
         """Ask the tree to end by itself, children first. Returns at once; see `wait`. For any thread."""
@@ -283,7 +297,7 @@ class ActorSystem:
         if thread != self._thread:
             raise ActorError(
                 f"ActorSystem.{what} belongs to the thread that first used tell or ask; "
-                "give every other thread an actors.client.Client of its own, under its own name"
+                "give every other thread a client of its own: ActorSystem.client(name)"
             )
 
     def _why_over(self) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from actors.actor import Actor, Sender, receives
+from actors.board import LAUNCHER
 from actors.codec import message
 from actors.errors import ActorDied, ActorError
 from actors.process import is_alive
@@ -136,6 +137,30 @@ def test_a_tell_of_another_thread_is_refused_where_it_is_said() -> None:
         thread.join()
         assert "belongs to the thread that first used tell or ask" in said[0]
         assert system.ask("notebook", Notes()).numbers == (0,)
+
+
+def test_every_thread_asks_and_tells_by_a_client_of_its_own() -> None:
+    def asked(number: int) -> tuple[int, ...]:
+        with system.client(f"thread-{number}") as client:
+            client.tell("notebook", Note(number=number))
+            return client.ask("notebook", Notes()).numbers  # type: ignore[no-any-return]
+
+    with supervised(worker("notebook", Notebook)) as system, ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(asked, range(8)))
+        assert all(number in numbers for number, numbers in enumerate(answers))
+        assert set(system.ask("notebook", Notes()).numbers) == set(range(8))
+
+
+def test_a_client_gets_no_name_that_is_in_use() -> None:
+    with supervised(subject()) as system:
+        with system.client("one"):
+            for name in ("a", "root", "one", LAUNCHER):
+                with pytest.raises(ActorError, match=f"the name '{name}' is in use"):
+                    system.client(name)
+        with system.client("one") as again:
+            assert again.ask("a", Echo(text="two")) == Echo(text="two")
+    with pytest.raises(ActorDied, match="client 'two' cannot be made: the system has ended"):
+        system.client("two")
 
 
 def test_a_tree_whose_mail_belongs_to_another_thread_is_stopped_all_the_same(tmp_path: Path) -> None:
