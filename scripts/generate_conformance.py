@@ -42,6 +42,8 @@ Beyond the cases:
   that a child's process will be taken away. A child that must stop while it is still starting is killed: it
   has nothing to hand over yet.
 - A start has a deadline, and so has a handler; a child that exceeds one is killed, which is a failure.
+- A child that ends again and again waits before its restarts, from the second one on: 0.1 s, 0.2 s, … 30 s
+  by default. OTP restarts at once, and so does a child with `backoff=Backoff(max_s=0.0)`.
 - The window of `max_restarts` is counted in fractions of seconds. It leaves out the time that a child
   waits for its restart; OTP has no waits.
 - In a pool (`ordered=false`) a first start that fails is a failure like any other and is tried again within
