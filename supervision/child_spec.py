@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from actors.board import LAUNCHER
+from actors.codec import to_plain
 from supervision.errors import InvalidChildSpec
 
 LONGEST_S = 1e9
@@ -198,7 +199,7 @@ class ChildSpec:
                 "give the child another id"
             )
         _check_preload(who, self.preload)
-        _check_keys(who, self.args)
+        _check_args(who, self.args)
         _check(f"{who}actor", self.actor, self.actor.count(":") == 1, "'module:Class'")
         _check_time(f"{who}shutdown_s", self.shutdown_s, self.shutdown_s >= 0, "at least 0")
         _check_time(f"{who}start_deadline_s", self.start_deadline_s, self.start_deadline_s > 0, "positive")
@@ -305,8 +306,8 @@ def _check_preload(who: str, preload: object) -> None:
     _check(f"{who}preload", preload, is_names, "a tuple of module names, as in ('numpy',)")
 
 
-def _check_keys(who: str, args: Mapping[str, Any]) -> None:
-    """Refuse keys that are not text: args travel as plain data, where a number as a key would become text."""
+def _check_args(who: str, args: Mapping[str, Any]) -> None:
+    """Refuse what is no plain data, and keys that are not text: on the way a number would become text."""
     waiting: list[tuple[str, Any]] = [
         ("args", args)
     ]  # no recursion: args may be nested deeper than the stack
@@ -322,6 +323,18 @@ def _check_keys(who: str, args: Mapping[str, Any]) -> None:
             waiting += [(f"{where}[{key!r}]", each) for key, each in value.items()]
         elif isinstance(value, list | tuple):
             waiting += [(f"{where}[{index}]", each) for index, each in enumerate(value)]
+        else:
+            _check_plain(f"{who}{where}", value)
+
+
+def _check_plain(name: str, value: object) -> None:
+    try:
+        to_plain(value)
+    except TypeError:
+        raise InvalidChildSpec(
+            f"{name} must be plain data, got {value!r}; give text or numbers, and make the object from them "
+            "in on_start"
+        ) from None
 
 
 def _check_time(name: str, seconds: float, holds: bool, expected: str) -> None:

@@ -332,6 +332,18 @@ def test_args_whose_keys_are_no_text_are_refused(args: Any, where: str) -> None:
     assert "write the keys as text" in complaint
 
 
+@pytest.mark.parametrize(
+    ("args", "where"),
+    [({"home": Path("here")}, "args['home']"), ({"a": [0, {"b": print}]}, "args['a'][1]['b']")],
+)
+def test_args_that_are_no_plain_data_are_refused_by_name(args: Any, where: str) -> None:
+    with pytest.raises(InvalidChildSpec) as refusal:
+        spec(args=args)
+    complaint = str(refusal.value)
+    assert complaint.startswith(f"child 'a': {where} must be plain data, got ")
+    assert "make the object from them in on_start" in complaint
+
+
 def test_a_worker_that_is_no_actor_is_refused() -> None:
     with pytest.raises(InvalidChildSpec, match=r"child 'a': actor must be a subclass of Actor.*got .*Path"):
         worker("a", Path)  # type: ignore[type-var]
