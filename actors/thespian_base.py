@@ -143,6 +143,7 @@ def _assert_pinned() -> None:
         (_logdirector, "ThespianLogForwardHandler"),
         (_tcp, "serializer"),
         (_tcp, "MAX_INCOMING_SOCKET_PERIOD"),
+        (_tcp.TCPTransport, "close"),
         (_tcp.TCPTransport, "_acceptNewIncoming"),
         (_tcp.TCPTransport, "_handleReadableIncoming"),
         (ReceiveBuffer, "addMore"),
@@ -216,6 +217,18 @@ def _add_more(self: Any, data: bytes) -> None:
         )
     if self._size is not None and not 0 <= self._size <= MAX_FRAME_BYTES:
         raise ValueError(f"expected a frame of 0 to {MAX_FRAME_BYTES} bytes, got {self._size}")
+
+
+_stock_close = _tcp.TCPTransport.close
+
+
+def _close(self: Any) -> None:
+    """Close the sockets as well, which stock Thespian leaves to the garbage collector."""
+    idle = getattr(self, "_openSockets", {}).values()
+    sockets = [holder.socket for holder in (self, *idle) if hasattr(holder, "socket")]
+    _stock_close(self)
+    for each in sockets:
+        each.close()
 
 
 _stock_accept = _tcp.TCPTransport._acceptNewIncoming
@@ -410,6 +423,7 @@ def _repair() -> None:
     _tcp.MAX_INCOMING_SOCKET_PERIOD = FRAME_DEADLINE
     # Two and five seconds: on a machine with too much to do a healthy admin was taken for none.
     _common.MAX_ADMIN_STARTUP_DELAY = _system.MAX_ADMIN_STATUS_REQ_DELAY = ADMIN_DEADLINE
+    _tcp.TCPTransport.close = _close
     _tcp.TCPTransport._acceptNewIncoming = _accept
     _tcp.TCPTransport._handleReadableIncoming = _read
     _addresses.ActorAddressManager.__init__ = _init_address_manager

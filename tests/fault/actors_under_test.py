@@ -2,14 +2,12 @@
 
 import contextlib
 import ctypes
-import gc
 import os
 import select
 import shutil
 import signal
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,8 +222,7 @@ def started(*children: ChildSpec, flags: SupervisorFlags | None = None) -> Itera
     args = supervisor_args(flags or SupervisorFlags(max_restarts=100, max_seconds=60.0), children)
     root = RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
     try:
-        with sockets_left_to_the_collector():
-            system = ActorSystem(folder, folder / "mail", root, prints_reports=False)
+        system = ActorSystem(folder, folder / "mail", root, prints_reports=False)
         with system:
             under_test = Running(system, folder / "mail")
             try:
@@ -237,17 +234,6 @@ def started(*children: ChildSpec, flags: SupervisorFlags | None = None) -> Itera
         system.board.close()
     finally:
         shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def sockets_left_to_the_collector() -> Iterator[None]:
-    """Thespian means to close what it opened to create an actor, and does not."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.freeze()  # to look through all that torch and others have made takes longer than most tests
-        yield
-        gc.collect()
-        gc.unfreeze()
 
 
 @contextlib.contextmanager

@@ -36,7 +36,6 @@ from tests.fault.actors_under_test import (
     eventually,
     pool,
     running,
-    sockets_left_to_the_collector,
     worker,
 )
 
@@ -53,8 +52,7 @@ def test_a_root_that_cannot_start_is_told_apart_from_a_slow_one() -> None:
     (folder / "mail").mkdir()
     root = RootSpec(name="root", actor="no_such_module:Class", args={})
     try:
-        with sockets_left_to_the_collector():
-            system = ActorSystem(folder, folder / "mail", root, start_deadline_s=PATIENCE_S)
+        system = ActorSystem(folder, folder / "mail", root, start_deadline_s=PATIENCE_S)
     except SystemStartFailed as error:
         said = str(error)
     else:
@@ -68,7 +66,7 @@ def test_a_root_that_cannot_start_is_told_apart_from_a_slow_one() -> None:
 
 def test_a_root_that_ends_before_it_has_a_mailbox_is_not_waited_for() -> None:
     root = RootSpec(name="root", actor="supervision.supervisor:Supervisor", args={})
-    with tempfile.TemporaryDirectory(prefix="fault-", dir="/tmp") as made, sockets_left_to_the_collector():
+    with tempfile.TemporaryDirectory(prefix="fault-", dir="/tmp") as made:
         mail = Path(made) / "mail"
         (mail / "0.1").mkdir(parents=True)  # where the root would make its socket
         began_s = time.monotonic()
@@ -88,8 +86,7 @@ def test_what_an_actor_of_an_earlier_system_said_is_not_taken_for_the_words_of_t
             actor="supervision.supervisor:Supervisor",
             args=supervisor_args(SupervisorFlags(), (worker("a"),)),
         )
-        with sockets_left_to_the_collector():
-            system = ActorSystem(folder, folder / "mail", root)
+        system = ActorSystem(folder, folder / "mail", root)
         with system:
             system.await_ready("a", deadline_s=PATIENCE_S)
             os.kill(system.vitals("a").pid, signal.SIGKILL)

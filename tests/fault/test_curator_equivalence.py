@@ -23,7 +23,6 @@ from dart.run.tree import root_of, single_children
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from supervision.child_spec import ChildSpec
-from tests.fault.actors_under_test import sockets_left_to_the_collector
 from tests.fault.curated import CURATOR_PLACES, PLAYER
 from tests.fault.kill_moments import Moment, Plan
 from tests.patience import slowness
@@ -106,8 +105,7 @@ def decided(folder: Path, kills: Sequence[Moment]) -> dict[str, list[Any]]:
         engine,
         replace(trainer, id=PLAYER, actor="tests.fault.curated:Player", preload=()),
     )
-    with sockets_left_to_the_collector():
-        system = ActorSystem(paths.root, folder / "mail", root_of(config, children), prints_reports=False)
+    system = ActorSystem(paths.root, folder / "mail", root_of(config, children), prints_reports=False)
     with system:
         has_ended = system.wait(RUN_DEADLINE_S * slowness())
         assert has_ended, f"not all updates were made; killed so far: {Plan.struck(folder)}"

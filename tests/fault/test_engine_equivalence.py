@@ -22,7 +22,7 @@ from dart.run.tree import root_of
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import local_blobs
 from supervision.child_spec import Backoff, ChildSpec
-from tests.fault.actors_under_test import Running, sockets_left_to_the_collector
+from tests.fault.actors_under_test import Running
 from tests.fault.kill_moments import ENGINE_PLACES, Moment, Plan
 from tests.fault.recorded_batches import INSTRUCTIONS, config_of, record_batches
 
@@ -78,14 +78,13 @@ def engine(recorded: Path, kills: Sequence[Moment]) -> Iterator[tuple[Running, P
             start_deadline_s=DEADLINE_S,
             hang_deadline_s=DEADLINE_S,
         )
-        with sockets_left_to_the_collector():
-            system = ActorSystem(
-                folder / "run",
-                folder / "mail",
-                root_of(config, (spec,)),
-                prints_reports=False,
-                start_deadline_s=DEADLINE_S,
-            )
+        system = ActorSystem(
+            folder / "run",
+            folder / "mail",
+            root_of(config, (spec,)),
+            prints_reports=False,
+            start_deadline_s=DEADLINE_S,
+        )
         with system:
             running = Running(system, folder / "mail")
             try:

@@ -28,7 +28,7 @@ from dart.store.store import Store
 from supervision import reports
 from supervision.child_spec import ChildSpec, SupervisorFlags
 from supervision.supervisor import supervisor_args
-from tests.fault.actors_under_test import eventually, sockets_left_to_the_collector
+from tests.fault.actors_under_test import eventually
 
 pytestmark = pytest.mark.browser
 
@@ -146,8 +146,7 @@ def running(
         actor="supervision.supervisor:Supervisor",
         args=supervisor_args(SupervisorFlags(), children),
     )
-    with sockets_left_to_the_collector():
-        system = ActorSystem(folder, folder / "mail", root)
+    system = ActorSystem(folder, folder / "mail", root)
     with system:
         yield system
     system.board.close()

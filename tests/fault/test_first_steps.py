@@ -1,6 +1,7 @@
 """What a newcomer's first script does, right and wrong: order, output, errors, folders, and its end."""
 
 import contextlib
+import gc
 import math
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,7 +37,6 @@ from tests.fault.actors_under_test import (
     Misbehave,
     Who,
     eventually,
-    sockets_left_to_the_collector,
 )
 from tests.fault.actors_under_test import Worker as Subject
 
@@ -96,12 +97,6 @@ def subject(id_: str = "a", **spec: Any) -> ChildSpec:
 
 ENDURING = SupervisorFlags(max_restarts=1000)
 GIVES_UP = SupervisorFlags(max_restarts=0)
-
-
-@pytest.fixture(autouse=True)
-def _leave_sockets_to_the_collector() -> Iterator[None]:
-    with sockets_left_to_the_collector():
-        yield
 
 
 def pid_of(system: ActorSystem, name: str) -> int:
@@ -224,6 +219,15 @@ def test_a_system_that_has_ended_holds_no_descriptor() -> None:
 
 
 # ---- how a block ends ----
+
+
+def test_a_system_leaves_no_socket_to_the_garbage_collector() -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        with supervised(subject()) as system:
+            system.ask("a", Echo())
+        gc.collect()
+    assert [str(warning.message) for warning in warned] == []
 
 
 def test_when_the_tree_gives_up_the_block_ends_with_that_error() -> None:

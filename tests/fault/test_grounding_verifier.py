@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from dart.core.screenspot import GroundingDataError, read_screenspot
 from dart.grounding.jobs import ask_verifier, evaluate_job, train_job, train_verifier_job
 from dart.grounding.verifier_actor import NAME, VerifierActor
 from supervision import supervised, worker
-from tests.fault.actors_under_test import sockets_left_to_the_collector
 from tests.unit.grounding.samples import data_set
 
 pytestmark = pytest.mark.slow
@@ -29,12 +27,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train_job(settings, folder / "model", lambda line: None)
     train_verifier_job(settings, folder / "verifier", lambda line: None)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _sockets() -> Iterator[None]:
-    with sockets_left_to_the_collector():
-        yield
 
 
 def test_an_evaluation_runs_its_verifier_under_a_supervisor(folder: Path) -> None:

@@ -42,7 +42,7 @@ from dart.telemetry.events import EVALUATION_FAILED
 from dart.testing.trajectories import demonstration_of, step_at
 from supervision.child_spec import ChildSpec
 from tests.fault import protocol_moments as moments
-from tests.fault.actors_under_test import eventually, sockets_left_to_the_collector
+from tests.fault.actors_under_test import eventually
 from tests.fault.kill_moments import Moment, Plan
 from tests.fault.protocol_moments import ASKED, Setting, committed, taken
 
@@ -168,9 +168,8 @@ def running(run: Run, leaves_out: Iterable[str] = ()) -> Iterator[ActorSystem]:
         "training_ends_boot_s": 1e12,
     }
     below = tuple(killed(spec) for spec in children(run.config, args) if spec.id not in leaves_out)
-    with sockets_left_to_the_collector():
-        root = root_of(run.config, below)
-        system = ActorSystem(run.paths.root, run.folder / "mail", root, prints_reports=False)
+    root = root_of(run.config, below)
+    system = ActorSystem(run.paths.root, run.folder / "mail", root, prints_reports=False)
     with system:
         yield system
     system.board.close()

@@ -31,7 +31,6 @@ from tests.fault.actors_under_test import (
     Who,
     eventually,
     pool,
-    sockets_left_to_the_collector,
     worker,
 )
 from tests.patience import slowness
@@ -59,8 +58,7 @@ def folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def launched(folder: Path) -> Iterator[ActorSystem]:
-    with sockets_left_to_the_collector():
-        system = ActorSystem(folder, folder / "mail", root())
+    system = ActorSystem(folder, folder / "mail", root())
     with system:
         eventually(lambda: bool(system.board.get(0, "ready")), "the root is ready")
         yield system

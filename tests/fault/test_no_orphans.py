@@ -13,7 +13,7 @@ import pytest
 
 from actors.process import die_with_parent, is_alive
 from actors.system import ActorSystem
-from tests.fault.actors_under_test import PATIENCE_S, eventually, sockets_left_to_the_collector
+from tests.fault.actors_under_test import PATIENCE_S, eventually
 from tests.fault.keepers import LEAVES, TREE, Launched, below, root_spec
 
 GONE_WITHIN_S = 5.0
@@ -98,8 +98,7 @@ def test_a_run_can_be_started_again_in_its_directory_right_after_a_kill(
     """Even what is dying is out of the way."""
     os.kill(launched.pid(victim), signal.SIGKILL)
     launched.process.wait(PATIENCE_S)  # a directory belongs to one launcher at a time
-    with sockets_left_to_the_collector():
-        system = ActorSystem(launched.run_dir, launched.run_dir / "mail", root_spec())
+    system = ActorSystem(launched.run_dir, launched.run_dir / "mail", root_spec())
     with system:
         eventually(lambda: _are_ready(system), "the next system is up")
     system.board.close()

@@ -24,7 +24,6 @@ from dart.run.tree import root_of, single_children
 from dart.store.checkpoints import files_of, list_checkpoints, load_checkpoint, sha256_of
 from dart.store.integrity import check
 from dart.store.reader import StoreReader
-from tests.fault.actors_under_test import sockets_left_to_the_collector
 from tests.fault.kill_moments import AT_START, TRAINER_PLACES, Moment, Plan
 from tests.fault.recorded_batches import config_of, record_batches
 from tests.patience import slowness
@@ -141,10 +140,9 @@ def trained(folder: Path, kills: Sequence[Moment]) -> Trained:
     store, curator, _, trainer = single_children(config, args)
     preload = "dart.training.learner", "dart.policy.small_policy"  # torch is loaded once, not at each restart
     trainer = replace(trainer, actor="tests.fault.kill_moments:KilledTrainer", preload=preload)
-    with sockets_left_to_the_collector():
-        system = ActorSystem(
-            paths.root, folder / "mail", root_of(config, (store, curator, trainer)), prints_reports=False
-        )
+    system = ActorSystem(
+        paths.root, folder / "mail", root_of(config, (store, curator, trainer)), prints_reports=False
+    )
     with system:
         has_ended = system.wait(RUN_DEADLINE_S * slowness())
         struck = Plan.struck(folder)
