@@ -316,12 +316,14 @@ class ChildProcesses:
         words = last_words(self._identity.run_dir, id_, incarnation)
         # A program may exit with any code; it has OTP's meaning only if the actor's runtime chose it.
         own_code = code if self._board.own_exit(held.slot) == code else None
+        is_ignored = own_code == EXIT_IGNORED
+        said = "ignored" if is_ignored else str(reason)
         return Ended(
-            reason=held.kill_reason or (f"{reason}: {words}" if words else str(reason)),
+            reason=held.kill_reason or (f"{said}: {words}" if words else said),
             normal=reason.is_normal,
             shutdown=own_code == EXIT_SHUTDOWN,
             by_signal=reason.signal is not None,
-            ignored=own_code == EXIT_IGNORED,
+            ignored=is_ignored,
             overdue=own_code == EXIT_OVERDUE,
         )
 

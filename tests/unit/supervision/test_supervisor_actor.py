@@ -281,6 +281,16 @@ def test_an_exit_code_of_a_users_own_is_a_crash_whatever_it_means_elsewhere(
     assert tree.row("a").last_reason == f"exit code {code}"
 
 
+def test_the_row_of_a_child_that_ignored_its_start_says_so(bench: InMemorySystem) -> None:
+    tree = Tree(bench, child("a"))
+    slot = bench.board.find("a")
+    assert slot is not None
+    bench.board.note_own_exit(slot, EXIT_IGNORED)
+    tree.process("a").end(EXIT_IGNORED)
+    bench.settle()
+    assert (tree.row("a").state, tree.row("a").last_reason) == (ActorState.STOPPED, "ignored")
+
+
 def test_a_long_handler_is_killed_with_a_reason_that_says_what_to_do(bench: InMemorySystem) -> None:
     tree = Tree(bench, child("a"))
     tree.get_ready("a")
