@@ -113,11 +113,13 @@ class ChildProcesses:
     def _refuse_bearer(self, slot: int) -> None:
         parent = str(self._board.get(slot, "parent"))
         is_wanted = self._board.state(slot) in LIVING | WAITING
-        is_elsewhere = bool(self._board.get(slot, "route"))
-        if is_wanted and (is_elsewhere or self._runs(slot) or self._runs(self._board.find(parent))):
+        is_elsewhere, is_client = bool(self._board.get(slot, "route")), not parent
+        is_held = is_elsewhere or is_client or self._runs(slot) or self._runs(self._board.find(parent))
+        if is_wanted and is_held:
             name = str(self._board.get(slot, "name"))
+            holder = "a client" if is_client else f"a child of {parent!r}"
             raise NameTaken(
-                f"already_started: the name {name!r} belongs to a child of {parent!r}; "
+                f"already_started: the name {name!r} belongs to {holder}; "
                 "names are unique in the whole tree, so give the new child another name"
             )
 

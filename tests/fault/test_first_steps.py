@@ -158,6 +158,13 @@ def test_a_client_gets_no_name_that_is_in_use() -> None:
         system.client("two")
 
 
+def test_no_child_takes_the_name_of_a_client() -> None:
+    with supervised(subject()) as system, system.client("one") as client:
+        started = client.ask("root", start_child(subject("one")))
+        assert started.reason.startswith("already_started: the name 'one' belongs to a client")
+        assert client.ask("a", Echo(text="still there")) == Echo(text="still there")
+
+
 def test_a_tree_whose_mail_belongs_to_another_thread_is_stopped_all_the_same(tmp_path: Path) -> None:
     with supervised(worker("notebook", Notebook, {"stopped": str(tmp_path / "stopped")})) as system:
         thread = threading.Thread(target=lambda: system.ask("notebook", Notes()))
