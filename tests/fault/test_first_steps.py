@@ -68,7 +68,7 @@ class Notebook(Actor):
     def notes(self, call: Notes, sender: Sender) -> Notes:
         return Notes(numbers=tuple(self.numbers))
 
-    def on_stop(self) -> None:
+    def on_stop(self) -> Any:
         print("notebook stops", end="")
         if path := self.args.get("stopped"):
             Path(path).touch()
