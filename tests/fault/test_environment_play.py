@@ -141,6 +141,19 @@ async def test_the_screenshot_after_a_step_shows_what_it_did(environment: MiniWo
     assert picture(later).tobytes() == picture(after).tobytes()
 
 
+async def test_a_field_with_the_focus_shows_the_same_screen_for_as_long_as_no_action_comes(
+    environment: MiniWobEnvironment,
+) -> None:
+    await environment.reset("miniwob/enter-text", 5, deadline_s=DEADLINE_S)
+    await environment.step(await click(environment, "#tt"), deadline_s=DEADLINE_S)
+    screens = set()
+    for _ in range(6):  # a caret that blinks changes twice a second
+        screens.add((await environment.observe(deadline_s=DEADLINE_S)).screenshot)
+        await asyncio.sleep(0.2)
+
+    assert len(screens) == 1
+
+
 async def test_success_ends_the_episode_with_reward_one(environment: MiniWobEnvironment) -> None:
     await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0

@@ -162,14 +162,3 @@ async def test_a_page_that_crashed_while_another_played_leaves_no_browser_contex
     assert environment._browser is not None
     contexts = await environment._browser.post("Target.getBrowserContexts")
     assert len(contexts["browserContextIds"]) == 2
-
-
-async def test_no_cursor_blinks_in_a_page_that_does_not_play(environment: MiniWobEnvironment) -> None:
-    await reset(environment, "miniwob/enter-text", 1)
-    idle = environment._page
-    assert idle is not None
-    await environment.step(await centre_of(environment, "#tt"), deadline_s=DEADLINE_S)
-    focused = "document.activeElement.id"
-    assert await idle.evaluate(focused) == "tt"
-    await reset(environment, TASKS[0], 1)
-    assert await idle.evaluate(focused) == ""

@@ -95,10 +95,6 @@ STOP_CLOCK = "window.dartClock?.stop()"
 START_CLOCK = "window.dartClock?.go()"
 """`STOP_CLOCK` and `START_CLOCK` are JavaScript that stops and restarts the page's clocks and timers."""
 
-PUT_ASIDE = f"{STOP_CLOCK}; document.activeElement?.blur()"
-"""JavaScript for a page that stays open while another page plays: it stops the clock, and removes the focus,
-because a blinking cursor draws two frames a second."""
-
 SHOW_MARK = """
 (() => {
   const mark = document.createElement('div');
@@ -112,8 +108,11 @@ HIDE_MARK = "document.getElementById('dart-mark').remove()"
 
 A screenshot with the mark differs from a screenshot without it, unless the screenshots are frozen."""
 
-BASE_SCRIPT = "".join((Path(__file__).parent / name).read_text() for name in ("clock.js", "input_counts.js"))
-"""JavaScript that runs first in every document: a clock that can be stopped, and counts of input events."""
+BASE_SCRIPT = "".join(
+    (Path(__file__).parent / name).read_text() for name in ("clock.js", "input_counts.js", "still_caret.js")
+)
+"""JavaScript that runs first in every document: a clock that can be stopped, counts of input events, and a
+caret that does not blink."""
 
 
 StartT = TypeVar("StartT")
@@ -441,7 +440,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         opened = self._kept_page(key, self._browser) or await self._opened_page(self._browser)
         self._pages[key] = opened
         if self._page not in (None, opened.session):
-            self._page.post("Runtime.evaluate", {"expression": PUT_ASIDE})
+            self._page.post("Runtime.evaluate", {"expression": STOP_CLOCK})
         self._page = opened.session
         return opened
 
