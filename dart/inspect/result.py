@@ -17,6 +17,12 @@ from dart.inspect.snapshot import RunSnapshot
 from dart.inspect.terminal_safe import Printable, one_line
 from dart.store.browse_queries import RunBrowser
 
+UNSOLVED_EPISODES = 32
+"""Number of finished training episodes without a success after which the end of a run names a task."""
+
+UNSOLVED_NAMED = 5
+"""How many of these tasks are named at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
@@ -86,7 +92,14 @@ def _show(result: TrainResult, console: Console, paths: RunPaths) -> None:
     for measured in result.report.measured:
         console.print(Printable(report.render(measured)))
     files = f"{paths.root}: report.json, curve.png, checkpoints/"
-    for line in [*success_lines(result), *curation_lines(result), books_line(result), files]:
+    lines = [
+        *success_lines(result),
+        *unsolved_lines(result),
+        *curation_lines(result),
+        books_line(result),
+        files,
+    ]
+    for line in lines:
         console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -94,6 +107,23 @@ def success_lines(result: TrainResult) -> list[str]:
     """Return the line about success over time; none for a run without training episodes."""
     line = success_over_time(result.snapshot)
     return [line] if line else []
+
+
+def unsolved_lines(result: TrainResult) -> list[str]:
+    """Return the line about tasks that never succeeded while training, with the remedies; none without such
+    tasks. A task counts from its `UNSOLVED_EPISODES`th episode on."""
+    solved = {episode.task_id for episode in result.episodes if episode.success}
+    tasks = result.snapshot.tasks
+    never = [one for one in tasks if one.trajectories >= UNSOLVED_EPISODES and one.task_id not in solved]
+    if not never:
+        return []
+    named = ", ".join(f"{one.task_id} (0 of {one.trajectories})" for one in never[:UNSOLVED_NAMED])
+    more = f" and {len(never) - UNSOLVED_NAMED} more" if len(never) > UNSOLVED_NAMED else ""
+    return [
+        f"{len(never)} of {counted(len(tasks), 'task')} had no success while training: {named}{more}; groups "
+        "whose rewards are all equal teach nothing: leave such tasks out of tasks.train, train easier ones "
+        "first, or give demonstrations (curation.experience_pool)"
+    ]
 
 
 def books_line(result: TrainResult) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from dart.core.records import Conservation, RunPhase
 from dart.core.run_directory import RunPaths
+from dart.inspect.learning_curve import EpisodePoint
 from dart.inspect.report import RunReport, SuccessReport
 from dart.inspect.result import (
     Staleness,
@@ -18,9 +19,10 @@ from dart.inspect.result import (
     publish,
     staleness_of,
     success_lines,
+    unsolved_lines,
     why_nothing_was_trained,
 )
-from dart.inspect.snapshot import RunSnapshot
+from dart.inspect.snapshot import RunSnapshot, TaskRow
 from dart.inspect.success_windows import SuccessWindow
 
 SNAPSHOT = RunSnapshot(
@@ -87,6 +89,33 @@ def test_the_end_of_a_run_says_how_success_rose_while_it_trained() -> None:
         "success: while training (sampled) 0–2 min 75 %"
     ]
     assert success_lines(RESULT) == []
+
+
+def test_the_end_of_a_run_names_the_tasks_that_never_succeeded_after_enough_episodes() -> None:
+    played = {"miniwob/never": 40, "miniwob/once": 64, "miniwob/new": 31}
+    episodes = (
+        EpisodePoint(elapsed_s=1.0, task_id="miniwob/once", success=True),
+        EpisodePoint(elapsed_s=2.0, task_id="miniwob/never", success=False),
+    )
+    tasks = tuple(
+        TaskRow(task_id=task, trajectories=count, recent=20, success_rate=0.0)
+        for task, count in played.items()
+    )
+    (line,) = unsolved_lines(replace(RESULT, snapshot=replace(SNAPSHOT, tasks=tasks), episodes=episodes))
+
+    assert line.startswith("1 of 3 tasks had no success while training: miniwob/never (0 of 40); ")
+    assert (
+        unsolved_lines(replace(RESULT, snapshot=replace(SNAPSHOT, tasks=tasks[1:]), episodes=episodes)) == []
+    )
+
+
+def test_of_many_tasks_that_never_succeeded_a_few_are_named() -> None:
+    tasks = tuple(
+        TaskRow(task_id=f"t{number}", trajectories=32, recent=32, success_rate=0.0) for number in range(7)
+    )
+    (line,) = unsolved_lines(replace(RESULT, snapshot=replace(SNAPSHOT, tasks=tasks)))
+
+    assert "t4 (0 of 32) and 2 more; " in line
 
 
 def test_a_run_whose_time_ended_before_its_first_update_says_so_with_the_remedy() -> None:
