@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from dart.core.actions import (
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.demonstrations import play
 from dart.environments.browser.dom_queries import click
+from dart.environments.faults import ResetFailed
 from dart.environments.miniwob.environment import MiniWobEnvironment, make
 from dart.environments.miniwob.oracles import ORACLES
 from dart.environments.protocol import Environment, Observation
@@ -91,6 +92,37 @@ async def test_a_page_of_ones_own_is_played_from_its_folder_and_worth_what_it_sa
 
     assert start.instruction == 'Click on the "Buy" button.'
     assert worth == {"Buy": (True, 1.0), "Cancel": (True, 0.0)}
+
+
+OWN_PAGE = """<!DOCTYPE html><html><head><script src="../core/core.js"></script><script>
+function genProblem() {{ {script} }}
+window.onload = function () {{ core.startEpisode(); }};
+</script></head><body><div id="wrap"><div id="query">Do it.</div><div id="area"></div></div></body></html>"""
+
+
+@pytest.fixture
+async def own_page(tmp_path: Path) -> AsyncIterator[Callable[[str], MiniWobEnvironment]]:
+    """Function that returns an environment whose task miniwob/own runs a script to draw its problem."""
+    made: list[MiniWobEnvironment] = []
+
+    def environment_of(script: str) -> MiniWobEnvironment:
+        pages = tmp_path / "pages"
+        pages.mkdir()
+        (pages / "own.html").write_text(OWN_PAGE.format(script=script))
+        config = load_config(None, [f"environments.miniwob.pages={pages}", 'tasks.train=["miniwob/own"]'])
+        made.append(make(config, "env-000", RunPaths(tmp_path)))
+        return made[-1]
+
+    yield environment_of
+    for one in made:
+        await one.close()
+
+
+async def test_an_error_in_the_script_of_a_page_fails_the_reset_with_that_error(
+    own_page: Callable[[str], MiniWobEnvironment],
+) -> None:
+    with pytest.raises(ResetFailed, match="no word left"):
+        await own_page("throw new Error('no word left')").reset("miniwob/own", 1, deadline_s=DEADLINE_S)
 
 
 async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_before(

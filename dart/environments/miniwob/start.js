@@ -12,8 +12,11 @@
     return typeof utterance === 'string' ? utterance : utterance.utterance;
   };
 
+  const refused = (error) => report({error: String(error)});
+  const later = (step) => setTimeout(() => { try { step(); } catch (error) { refused(error); } }, 2);
+
   const whenReady = () => {
-    if (!WOB_TASK_READY) return setTimeout(whenReady, 2);
+    if (!WOB_TASK_READY) return later(whenReady);
     window.dartEpisode = true;
     report({instruction: instruction()});
   };
@@ -33,7 +36,7 @@
   };
 
   const start = () => {
-    if (core.cover_div === null) return setTimeout(start, 2);
+    if (core.cover_div === null) return later(start);
     core.EPISODE_MAX_TIME = 2 ** 30;  // else its timer could end the episode of a slow policy
     drawProblem(seed);
     core.startEpisode = () => {};     // no START cover over the last screen, no second episode
@@ -82,5 +85,5 @@
     await Promise.allSettled([...urls].map(fetched));
   };
 
-  addEventListener('load', () => pictures().then(start).catch((error) => report({error: String(error)})));
+  addEventListener('load', () => pictures().then(start).catch(refused));
 })();
