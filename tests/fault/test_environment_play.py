@@ -125,6 +125,17 @@ async def test_an_error_in_the_script_of_a_page_fails_the_reset_with_that_error(
         await own_page("throw new Error('no word left')").reset("miniwob/own", 1, deadline_s=DEADLINE_S)
 
 
+async def test_an_episode_starts_without_what_an_earlier_one_has_stored(
+    own_page: Callable[[str], MiniWobEnvironment],
+) -> None:
+    environment = own_page(
+        "area.textContent = [localStorage.n, sessionStorage.n]; localStorage.n = sessionStorage.n = 'x'"
+    )
+    starts = [await environment.reset("miniwob/own", 1, deadline_s=DEADLINE_S) for _ in range(2)]
+
+    assert starts[0].screenshot == starts[1].screenshot
+
+
 async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_before(
     environment: MiniWobEnvironment,
 ) -> None:

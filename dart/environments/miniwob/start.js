@@ -5,6 +5,8 @@
   const seed = new URLSearchParams(location.search).get('seed');
   if (seed === null) return;
 
+  for (const storage of [localStorage, sessionStorage]) storage.clear();  // what an earlier episode left there
+
   const report = (message) => dartReady(JSON.stringify(message));
 
   const instruction = () => {
