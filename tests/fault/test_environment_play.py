@@ -11,6 +11,7 @@ from PIL import Image, ImageChops
 from dart.config.config import load_config
 from dart.core.actions import (
     Click,
+    Drag,
     Finished,
     Hotkey,
     Hover,
@@ -134,6 +135,27 @@ async def test_an_episode_starts_without_what_an_earlier_one_has_stored(
     starts = [await environment.reset("miniwob/own", 1, deadline_s=DEADLINE_S) for _ in range(2)]
 
     assert starts[0].screenshot == starts[1].screenshot
+
+
+async def test_a_drag_drops_what_a_page_lets_drag_as_html_does(
+    own_page: Callable[[str], MiniWobEnvironment],
+) -> None:
+    environment = own_page(
+        """area.innerHTML = '<div draggable="true" style="height: 40px">x</div>'
+            + '<div id="t" style="height: 60px">t</div>';
+        t.ondragover = (event) => event.preventDefault();
+        t.ondrop = () => core.endEpisode(1);"""
+    )
+    await environment.reset("miniwob/own", 1, deadline_s=DEADLINE_S)
+    left, top = await environment.inspect(
+        "(({left, bottom}) => [left, bottom])(area.getBoundingClientRect())"
+    )
+    result = await environment.step(
+        Drag(int(left) + 10, int(top) - 80, int(left) + 20, int(top) - 30), deadline_s=DEADLINE_S
+    )
+
+    assert result.terminated
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
 
 
 async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_before(

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from dart.core.actions import (
     Action,
     Click,
+    Drag,
     LeftDouble,
     RightSingle,
     Scroll,
@@ -359,13 +360,19 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
     async def _act(self, page: CdpSession, action: Action, wanted: list[Call]) -> None:
         """Send all events of the action and a screenshot request at once, then wait for their results.
 
-        The browser keeps the order. If each event were awaited before the next is sent, each would cost a
-        frame (17 ms). The screenshot needs a new frame, which shows the effect of the action.
+        The browser keeps the order. If each event were awaited before the next is sent, each could cost a
+        frame (17 ms). The screenshot needs a new frame, which shows the effect of the action. The events of a
+        drag are awaited all the same: a page that drags by HTML's own drag and drop gets no drop if the
+        button is released before the browser has begun the drag.
         """
         if isinstance(action, Wait):
             await asyncio.sleep(WAIT_S)
         calls = self.screen_io.filter_input(wanted)
-        results = [page.post(method, params) for method, params in calls]
+        results = []
+        for method, params in calls:
+            results.append(page.post(method, params))
+            if isinstance(action, Drag):
+                await results[-1]
         wants_frame = bool(calls) and not isinstance(action, Scroll | ScrollHere)
         self._requested = page.post("Page.captureScreenshot", SCREENSHOT) if wants_frame else None
         await asyncio.gather(*results)
