@@ -158,6 +158,25 @@ async def test_a_drag_drops_what_a_page_lets_drag_as_html_does(
     assert await environment.evaluate(deadline_s=DEADLINE_S) == 1.0
 
 
+async def test_a_page_that_shows_an_element_in_full_screen_can_be_judged(
+    own_page: Callable[[str], MiniWobEnvironment],
+) -> None:
+    environment = own_page(
+        "area.innerHTML = '<button>Go</button>'; area.firstChild.onclick = () => area.requestFullscreen();"
+    )
+    await environment.reset("miniwob/own", 1, deadline_s=DEADLINE_S)
+    await environment.step(await click(environment, "button"), deadline_s=DEADLINE_S)
+    await environment.inspect(
+        """document.fullscreenElement ? 1
+            : new Promise((done) => { document.onfullscreenchange = () => done(1); })"""
+    )
+    for _ in range(3):  # a screen that does not change is suspected to be frozen
+        await environment.observe(deadline_s=DEADLINE_S)
+        await environment.step(Click(5, 200), deadline_s=DEADLINE_S)
+
+    assert await environment.evaluate(deadline_s=DEADLINE_S) == 0.0
+
+
 async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_before(
     environment: MiniWobEnvironment,
 ) -> None:
