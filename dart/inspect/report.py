@@ -248,7 +248,7 @@ def render(report: SuccessReport) -> "Group":
     is_compared = bool(report.before.planned)
     cells = row_cells if is_compared else _cells_after
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(f"{family} task".strip(), no_wrap=True)
+    table.add_column(f"{family} task".strip(), overflow="fold")  # the others keep their width
     for side in ("before", "after", "change") if is_compared else ("success",):
         table.add_column(side, justify="right", no_wrap=True)
     if is_compared:

@@ -116,6 +116,17 @@ def test_a_common_family_of_tasks_is_named_once_and_the_table_fits_80_columns() 
     assert "…" not in text
 
 
+def test_a_long_task_id_takes_a_second_line_and_cuts_no_verdict() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    names = ("miniwob/use-autocomplete-nodelay-of-another-kind", "miniwob/click-tab")
+    half = EvaluationResult(dict.fromkeys(names, Score(20, 50)))
+    console.print(render(SuccessReport(half, half)))
+
+    text = console.export_text()
+    assert text.count("within noise") == 3
+    assert "…" not in text
+
+
 def test_an_empty_report_is_a_table_without_tasks() -> None:
     assert "mean" in printed(SuccessReport())
 
