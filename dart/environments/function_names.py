@@ -53,8 +53,11 @@ def why_not_callable(name: str) -> str:
     else:
         try:
             spec = find_spec(place)
-        except ModuleNotFoundError:  # a package around it does not exist
-            spec = None
+        except (ImportError, SyntaxError) as error:
+            absent = error.name if isinstance(error, ModuleNotFoundError) else None
+            if not f"{place}.".startswith(f"{absent}."):
+                return f"a package around {place} cannot be imported in {sys.executable} ({error})"
+            spec = None  # a package around it does not exist
         if spec is None:
             return f"there is no Python module {place} for {sys.executable}"
         file = spec.origin or ""

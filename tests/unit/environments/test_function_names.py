@@ -73,6 +73,21 @@ def test_a_missing_file_or_module_and_one_that_is_no_python_are_named(tmp_path: 
     assert "cannot be read as Python (" in why_not_callable(f"{written(tmp_path, 'def make(')}:make")
 
 
+@pytest.mark.parametrize("code", ["import no_such_library", "from json import no_such_name", "def make("])
+def test_a_module_whose_package_cannot_be_imported_is_refused_with_the_reason(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (package := tmp_path / "own_package").mkdir()
+    written(package, code, "__init__.py")
+    written(package, CODE, "tasks.py")
+
+    why = why_not_callable("own_package.tasks:make")
+
+    assert why.startswith("a package around own_package.tasks cannot be imported in /")
+    assert "no_such" in why or "never closed" in why
+
+
 def test_what_cannot_be_imported_is_a_wrong_configuration_and_a_defect_of_the_code_is_none(
     tmp_path: Path,
 ) -> None:
