@@ -184,7 +184,7 @@ def export(
             )
             say(f"{jsonl}: {counted(count, 'episode')}")
             if left_out:
-                say(f"left out, because their steps are damaged: {', '.join(map(str, left_out))}", err=True)
+                say(f"left out, because their steps are damaged: {', '.join(left_out)}", err=True)
         else:
             end(
                 "name either an episode and the file of its page (ID --html FILE), or the file of many "

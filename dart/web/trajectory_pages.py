@@ -30,7 +30,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 ID_DIGITS = 18
-"""Largest number of digits of an id of an id, so that it fits into 64 bits."""
+"""Largest number of digits of an id, so that it fits into 64 bits."""
 
 EVALUATION_ID = "e"
 """First letter of the id of an evaluation episode in addresses and commands; a rollout's id is a number."""
@@ -291,7 +291,7 @@ def write_trajectory(paths: RunPaths, id_: str, file: Path) -> None:
 
 def write_trajectories(
     paths: RunPaths, values: Mapping[str, str], as_line: Callable[[Fate, Trajectory], str], file: Path
-) -> tuple[int, list[int]]:
+) -> tuple[int, list[str]]:
     """Write the finished episodes that `wanted` selects into a file, a line for each, newest first.
 
     as_line   returns the line of an episode, without its end
@@ -307,7 +307,7 @@ def write_evaluations(
     values: Mapping[str, str],
     as_line: Callable[[PlayedEvaluation, tuple[Step, ...]], str],
     file: Path,
-) -> tuple[int, list[int]]:
+) -> tuple[int, list[str]]:
     """Do for evaluation episodes what `write_trajectories` does for rollouts."""
     return _write_lines(paths, values, _evaluation_episodes, as_line, file)
 
@@ -315,11 +315,11 @@ def write_evaluations(
 def _write_lines(
     paths: RunPaths,
     values: Mapping[str, str],
-    episodes: Callable[[RunView, TrajectoryFilter, list[int]], Iterator[tuple[A, B]]],
+    episodes: Callable[[RunView, TrajectoryFilter, list[str]], Iterator[tuple[A, B]]],
     as_line: Callable[[A, B], str],
     file: Path,
-) -> tuple[int, list[int]]:
-    left_out: list[int] = []
+) -> tuple[int, list[str]]:
+    left_out: list[str] = []
     with RunView(paths) as run:
         found = episodes(run, wanted(values, run.config), left_out)
         count = _write((f"{as_line(*episode)}\n" for episode in found), file, "--jsonl")
@@ -327,7 +327,7 @@ def _write_lines(
 
 
 def finished_episodes(
-    run: RunView, selected: TrajectoryFilter, left_out: list[int]
+    run: RunView, selected: TrajectoryFilter, left_out: list[str]
 ) -> Iterator[tuple[Fate, Trajectory]]:
     """Yield the finished episodes that the filter selects, newest first. One at a time is in memory.
 
@@ -339,7 +339,7 @@ def finished_episodes(
             try:
                 trajectory = run.store.trajectory(row.rollout_id)
             except BlobDamage:
-                left_out.append(row.rollout_id)
+                left_out.append(str(row.rollout_id))
                 continue
             assert fate is not None, "a rollout is never deleted"
             assert trajectory is not None, "nor is its trajectory"
@@ -348,14 +348,14 @@ def finished_episodes(
 
 
 def _evaluation_episodes(
-    run: RunView, selected: TrajectoryFilter, left_out: list[int]
+    run: RunView, selected: TrajectoryFilter, left_out: list[str]
 ) -> Iterator[tuple[PlayedEvaluation, tuple[Step, ...]]]:
     while rows := run.store.evaluation_page(selected, PAGE):
         for row in rows:
             try:
                 steps = run.store.steps(row.play.steps_sha256)
             except BlobDamage:
-                left_out.append(row.evaluation_id)
+                left_out.append(f"{EVALUATION_ID}{row.evaluation_id}")
                 continue
             yield row, steps
         selected = replace(selected, before_id=rows[-1].evaluation_id)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from dart.cli.main import app
 from dart.core.run_directory import RunPaths
-from dart.core.types import Trajectory
+from dart.core.types import Step, Trajectory
 from dart.inspect.formatting import counted
 from dart.store.browse_queries import RunBrowser
 from dart.store.errors import BlobMissing
@@ -203,6 +203,18 @@ def test_an_episode_whose_steps_are_damaged_is_left_out_of_the_lines_and_named(
     assert "left out, because their steps are damaged: 4" in ended.output
     ids = [json.loads(line)["trajectory"]["rollout_id"] for line in file.read_text().splitlines()]
     assert ids == [7, 6, 5, 3, 2, 1]
+
+
+def test_an_evaluation_episode_that_is_left_out_is_named_by_its_id(
+    recorded: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(store: RunBrowser, sha256: str) -> tuple[Step, ...]:
+        raise BlobMissing("abc", "it is missing")
+
+    monkeypatch.setattr(RunBrowser, "steps", damaged)
+    ended = trajectories(recorded, "export", "--evaluation", "--jsonl", str(tmp_path / "evaluated.jsonl"))
+
+    assert "left out, because their steps are damaged: e2, e1" in ended.output
 
 
 def test_the_program_of_the_guide_reads_what_was_exported(
