@@ -51,13 +51,16 @@ COLUMNS: "tuple[Column[TrajectorySummary], ...]" = (
 )
 
 
+TRAINING: "Column[PlayedEvaluation]" = Column("training", lambda row: row.phase)
+"""Whether an episode was played before or after training. An evaluation of its own trains nothing."""
+
 EVALUATION_COLUMNS: "tuple[Column[PlayedEvaluation], ...]" = (
     Column("id", lambda row: f"e{row.evaluation_id}"),
     Column("task", lambda row: row.task_id),
     Column("outcome", lambda row: row.play.outcome),
     Column("reward", lambda row: number(row.reward, 2), is_number=True),
     Column("steps", lambda row: row.play.num_steps, is_number=True),
-    Column("training", lambda row: row.phase),
+    TRAINING,
     Column("answers", lambda row: "greedy" if row.is_greedy else "sampled"),
     Column("seed", lambda row: row.seed, is_number=True),
     Column("version", lambda row: row.policy_version, is_number=True, is_wide=True),
@@ -104,10 +107,13 @@ def list_trajectories(
             played = run.store.evaluation_page(selected, limit)
         else:
             rows = run.store.trajectory_page(selected, limit)
+        trains = run.config.training.learner != "none"
     if evaluation:
-        print_list(played, EVALUATION_COLUMNS, output, empty="no evaluation episode with steps matches")
+        columns = [one for one in EVALUATION_COLUMNS if trains or one is not TRAINING]
+        print_list(played, columns, output, empty="no evaluation episode with steps matches")
     else:
-        print_list(rows, COLUMNS, output, empty="no finished episode matches")
+        hint = "" if trains else "; --evaluation lists the episodes of an evaluation"
+        print_list(rows, COLUMNS, output, empty=f"no finished episode matches{hint}")
 
 
 @trajectories_app.command()

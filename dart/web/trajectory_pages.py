@@ -80,6 +80,7 @@ def trajectories(run: RunView, values: Mapping[str, str]) -> str:
         "trajectories.html",
         rows=rows,
         of_evaluation=of_evaluation,
+        trains=run.config.training.learner != "none",
         success=run.config.curation.success_above,
         with_task=True,
         tasks=tuple(run.config.tasks.train),
@@ -96,6 +97,12 @@ def _key(row: TrajectorySummary | PlayedEvaluation) -> int:
     return row.evaluation_id if isinstance(row, PlayedEvaluation) else row.rollout_id
 
 
+def answers_of(one: PlayedEvaluation, config: Config) -> str:
+    """Say how the answers of an evaluation episode were chosen and, in a run that trains, when."""
+    answers = "greedy answers" if one.is_greedy else "sampled answers"
+    return answers if config.training.learner == "none" else f"{one.phase.value} training, {answers}"
+
+
 class EvaluationPage:
     """One evaluation episode with its steps. Raises UsageError if the run has none with this id."""
 
@@ -109,6 +116,7 @@ class EvaluationPage:
                 "--evaluation` shows those that it has"
             )
         self.evaluation: PlayedEvaluation = found
+        self.answers = answers_of(found, run.config)
         self.task_id = found.task_id
         self.is_success = found.reward > run.config.curation.success_above
         self.steps: tuple[Step, ...] = run.store.steps(found.play.steps_sha256)
@@ -122,8 +130,7 @@ class EvaluationPage:
     def lines(self) -> list[str]:
         """Return the episode as text: what was evaluated, its outcome, and a line for each step."""
         one, play = self.evaluation, self.evaluation.play
-        answers = "greedy" if one.is_greedy else "sampled"
-        first = f"{self.id}  {one.task_id}  seed {one.seed}  {one.phase.value} training, {answers} answers"
+        first = f"{self.id}  {one.task_id}  seed {one.seed}  {self.answers}"
         ended = f"{play.outcome.value}, reward {one.reward:.2f}: {play.instruction}"
         return [one_line(line) for line in (first, ended, *map(_step_line, self.views))]
 
@@ -227,8 +234,8 @@ def _others(run: RunView, episode: EpisodePage | EvaluationPage) -> list[tuple[s
         found = [
             (
                 f"{EVALUATION_ID}{row.evaluation_id}",
-                f"{row.phase.value}, {'greedy' if row.is_greedy else 'sampled'}, {row.play.outcome}, "
-                f"reward {row.reward:.2f}, seed {row.seed}",
+                f"{answers_of(row, run.config)}, {row.play.outcome}, reward {row.reward:.2f}, "
+                f"seed {row.seed}",
             )
             for row in played
         ]

@@ -114,6 +114,37 @@ def test_one_evaluation_episode_is_exported_as_a_page(recorded: RunPaths, tmp_pa
     assert HOSTILE not in page
 
 
+@pytest.fixture
+def evaluated(tmp_path: Path) -> RunPaths:
+    """A recorded run whose configuration is that of an evaluation without training."""
+    paths = record_run(tmp_path / "evaluated")
+    paths.config.write_text(paths.config.read_text().replace('learner = "grpo"', 'learner = "none"'))
+    return paths
+
+
+def test_an_evaluation_without_training_says_nothing_of_before_or_after_it(evaluated: RunPaths) -> None:
+    listed = trajectories(evaluated, "list", "--evaluation").output
+    shown = trajectories(evaluated, "show", "e2").output
+    site = web_app(evaluated, access_for("127.0.0.1", None))
+    with TestClient(site, base_url="http://localhost") as client:
+        pages = client.get("/trajectories?of=evaluation").text + client.get("/trajectory?id=e2").text
+
+    assert "sampled" in listed
+    assert "seed 1  sampled answers" in shown
+    assert "<dd>sampled answers of version 0</dd>" in pages
+    for text in (listed, shown):
+        assert "before" not in text
+        assert "training" not in text
+    assert "before training" not in pages
+    assert "<th>training</th>" not in pages
+
+
+def test_the_list_of_an_evaluation_names_the_option_that_shows_its_episodes(evaluated: RunPaths) -> None:
+    listed = trajectories(evaluated, "list", "--task", "enter-text", "--before", "0").output
+
+    assert "no finished episode matches; --evaluation lists the episodes of an evaluation" in listed
+
+
 def test_programs_get_every_field(recorded: RunPaths) -> None:
     shown = json.loads(trajectories(recorded, "show", "2", "--json").stdout)
 
