@@ -132,7 +132,7 @@ async def test_keys_go_from_step_to_step_in_the_page_and_in_its_export(
     address: str, recorded: RunPaths, page: tuple[CdpSession, list[str]], tmp_path: Path
 ) -> None:
     session, told = page
-    write_trajectory(recorded, 2, tmp_path / "two.html")
+    write_trajectory(recorded, "2", tmp_path / "two.html")
     await opened(session, f"{address}trajectory?id=2")
     assert await session.evaluate(PICTURES) == [200, 200, 200]
     for place in (f"{address}trajectory?id=2", (tmp_path / "two.html").as_uri()):
