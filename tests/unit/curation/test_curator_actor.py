@@ -17,6 +17,7 @@ from dart.core.types import Demonstration, FaultKind, RolloutLease
 from dart.curation.actor import ALARMS_CHECK_S, CuratorActor
 from dart.curation.liveness_view import SERVED_LOOK_S
 from dart.store.actor import StoreActor
+from dart.store.browse_queries import RunBrowser, TrajectoryFilter
 from dart.store.disk_wait import await_room
 from dart.store.errors import BlobsBusy
 from dart.store.reader import StoreReader
@@ -31,7 +32,7 @@ from dart.telemetry.events import (
     TASK_RELEASED,
     WORK_HELD,
 )
-from dart.testing.trajectories import step_at, trajectory_for
+from dart.testing.trajectories import evaluation_play, step_at, trajectory_for
 
 TASK = "simulated/0"
 ENV, ENGINE = "env-000", "rollout-0"
@@ -413,6 +414,16 @@ def test_a_result_that_the_store_cannot_take_now_is_asked_for_again(measured: Sy
     assert isinstance(answer.result(), m.Paused)
     measured.bench.start(StoreActor, "store", measured.args)
     assert ended(measured, task, 1.0) == "accepted"
+
+
+def test_how_an_evaluation_episode_was_played_is_recorded_with_its_result(measured: System) -> None:
+    task, play = measured.work(), evaluation_play()
+    result = m.EvaluationEnded(fence=task.fence, policy_version=0, reward=1.0, play=play)
+    measured.bench.ask("curator", result)
+    measured.bench.settle()
+    with RunBrowser(measured.path) as browser:
+        (kept,) = browser.evaluation_page(TrajectoryFilter())
+    assert (kept.seed, kept.play) == (task.seed, play)
 
 
 def test_a_result_for_an_earlier_curator_does_not_count(measured: System) -> None:
