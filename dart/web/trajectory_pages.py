@@ -69,9 +69,12 @@ def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
 
 
 def trajectories(run: RunView, values: Mapping[str, str]) -> str:
-    """Render one page of the list of trajectories, or with `of=evaluation` of that of evaluation episodes,
-    newest first, with the form for its filters."""
-    of_evaluation = values.get("of") == "evaluation"
+    """Render one page of the list of trajectories, newest first, with the form for its filters.
+
+    With `of=evaluation`, and for a run that only evaluates, it lists evaluation episodes.
+    """
+    trains = run.config.training.learner != "none"
+    of_evaluation = values.get("of") == "evaluation" or not trains
     selected = wanted(values, run.config)
     rows = run.store.evaluation_page(selected) if of_evaluation else run.store.trajectory_page(selected)
     kept = {name: values[name] for name in ("of", "task", "outcome", "result") if values.get(name)}
@@ -80,7 +83,7 @@ def trajectories(run: RunView, values: Mapping[str, str]) -> str:
         "trajectories.html",
         rows=rows,
         of_evaluation=of_evaluation,
-        trains=run.config.training.learner != "none",
+        trains=trains,
         success=run.config.curation.success_above,
         with_task=True,
         tasks=tuple(run.config.tasks.train),

@@ -139,6 +139,15 @@ def test_an_evaluation_without_training_says_nothing_of_before_or_after_it(evalu
     assert "<th>training</th>" not in pages
 
 
+def test_the_page_of_an_evaluation_lists_its_episodes_at_once(evaluated: RunPaths) -> None:
+    site = web_app(evaluated, access_for("127.0.0.1", None))
+    with TestClient(site, base_url="http://localhost") as client:
+        page = client.get("/trajectories").text
+
+    assert "/trajectory?id=e2" in page
+    assert "Which episodes" not in page
+
+
 def test_the_list_of_an_evaluation_names_the_option_that_shows_its_episodes(evaluated: RunPaths) -> None:
     listed = trajectories(evaluated, "list", "--task", "enter-text", "--before", "0").output
 
