@@ -240,7 +240,10 @@ def _with_own_files_found(config: Config, path: Path | None) -> Config:
     """Replace the folder of own pages and the file of own environments by their whole paths, if they exist in
     one of the places where `_with_files_found` looks. A run keeps them, and may be continued from another
     folder."""
-    environments, places = config.environments, [*_places_of_files(path), Path.cwd()]
+    environments = config.environments
+    if not environments.miniwob.pages and not environments.make:
+        return config  # also in a working directory that was deleted
+    places = [*_places_of_files(path), Path.cwd()]
     pages = _text_found(environments.miniwob.pages, places)
     file, colon, function = environments.make.rpartition(":")
     make = _text_found(file, places) + colon + function if file.endswith(".py") else environments.make
