@@ -342,7 +342,7 @@ def task_table(tasks: Sequence[TaskRow], rows_max: int, *, is_wide: bool = False
     if len(tasks) <= rows_max:
         return table(tasks, TASK_COLUMNS, is_wide=is_wide)
     drawn = table(sorted(tasks, key=lambda task: not task.quarantined)[:rows_max], TASK_COLUMNS)
-    drawn.add_row(f"… and {len(tasks) - rows_max} more")
+    drawn.add_row(_rest(f"… and {len(tasks) - rows_max} more"))
     return drawn
 
 
@@ -353,8 +353,13 @@ def actor_table(actors: Iterable[ActorRow], *, rows_max: int = ROWS_MAX, is_wide
     drawn = table(ordered[:rows_max], columns, is_wide=is_wide)
     if len(ordered) > rows_max:
         rest = Counter(actor.state for actor in ordered[rows_max:])
-        drawn.add_row("…", counts(rest), "", "")
+        drawn.add_row("…", _rest(counts(rest)), "", "")
     return drawn
+
+
+def _rest(text: str) -> Text:
+    """Make the cell about the rows that are left out. It is one line, as `fitted_screen` assumes."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 # ---- the supervision tree, and one actor ----

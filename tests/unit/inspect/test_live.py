@@ -483,11 +483,11 @@ CROWD = replace(
 )
 
 
-def shown_on(height: int, width: int = 80) -> list[str]:
+def shown_on(height: int, width: int = 80, snapshot: RunSnapshot = CROWD) -> list[str]:
     """The lines of the live view on a terminal of this size."""
     console = Console(file=io.StringIO(), width=width, height=height)
     with console.capture() as captured:
-        console.print(live.fitted_screen(CROWD, console))
+        console.print(live.fitted_screen(snapshot, console))
     return captured.get().splitlines()
 
 
@@ -506,6 +506,16 @@ def test_the_live_view_of_a_large_run_fits_the_screen_with_its_worst_task_and_it
     assert all(f"alarm number {number}" in text for number in range(len(NOTICES)))
     assert "until" in text
     assert "trainer" in text
+
+
+def test_the_live_view_fits_the_screen_also_if_the_actors_left_out_are_in_many_states() -> None:
+    states = ("quarantined", "backoff", "starting", "failed", "running")
+    mixed = replace(
+        CROWD,
+        actors=tuple(actor(f"env-{n:03}", state=states[n // 40], last_reason=NOTICES[0]) for n in range(200)),
+    )
+    for height, width in ((40, 80), (50, 100)):
+        assert len(shown_on(height, width, mixed)) <= height
 
 
 def test_a_live_view_with_room_shows_remarks_and_all_rows() -> None:
