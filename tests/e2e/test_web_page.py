@@ -249,7 +249,7 @@ LONG_TEXTS = """
 
 
 @pytest.mark.parametrize("width", [390, 1024])
-@pytest.mark.parametrize("place", ["tree", "tasks", "trajectories"])
+@pytest.mark.parametrize("place", ["tree", "tasks", "trajectories", "trajectories?of=evaluation"])
 async def test_a_table_with_long_names_is_as_wide_as_the_window(
     address: str, page: tuple[CdpSession, list[str]], place: str, width: int
 ) -> None:
