@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dart.core.errors import UsageError
+from dart.core.errors import DartError, UsageError
 from dart.core.records import STALENESS_BOUND, EvaluationPhase, Event
 from dart.inspect.actor_table import by_urgency, in_tree_order
 from dart.inspect.evaluation_scores import scores
@@ -94,7 +94,12 @@ def head(run: RunView, _: Values) -> str:
 
 
 def _notices(run: RunView, _: Values) -> str:
-    return render("_notices.html", snapshot=run.snapshot, is_running=bool(run.pid))
+    """Render the notices. While the run cannot be read, there are none: the parts around them say why."""
+    try:
+        snapshot = run.snapshot
+    except DartError:
+        return ""
+    return render("_notices.html", snapshot=snapshot, is_running=bool(run.pid))
 
 
 def _now(run: RunView, _: Values) -> str:

@@ -340,6 +340,7 @@ def test_a_run_that_is_taken_up_again_does_not_show_the_actors_it_had(tmp_path: 
             page = client.get(address)
             assert page.status_code == 200
             assert "is starting as process 1; none of its actors is up yet" in page.text
+        assert client.get("/").text.count("is starting as process 1") == 2, "at the top, and for the figures"
         assert "backoff" not in client.get("/tree").text
         assert client.get("/metrics").status_code == 503
         assert "/trajectory?id=7" in client.get("/trajectories").text
