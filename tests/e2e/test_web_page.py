@@ -54,8 +54,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
 
 
 @contextmanager
-def served_page(recorded: RunPaths) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process of `dartrl web`, and where it says that the page is."""
+def served_page(recorded: RunPaths, ends: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process of `dartrl web`, which must end with the code `ends`, and where it says the page is."""
     command = [sys.executable, "-m", "dart", "web", "--run-dir", str(recorded.root), "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     pipe = subprocess.PIPE
@@ -69,7 +69,7 @@ def served_page(recorded: RunPaths) -> Iterator[tuple[subprocess.Popen[str], str
             _, complaints = served.communicate(timeout=20)
         finally:
             served.kill()
-        assert (served.returncode, complaints) == (0, "")
+        assert (served.returncode, complaints) == (ends, "")
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +280,34 @@ async def test_a_page_whose_server_hangs_says_that_it_does_not_follow_the_run_un
         finally:
             served.send_signal(signal.SIGCONT)
         await until(session, f"{FOLLOWS} && {NOTICE} === ''")
+
+
+NOTE_NOTICES = """
+    const place = document.querySelector("[data-unfollowed]");
+    window.notices = [];
+    new MutationObserver(() => window.notices.push(place.textContent)).observe(place, {childList: true});
+    const Source = EventSource;
+    window.losses = 0;
+    window.EventSource = class extends Source {
+        constructor(...all) { super(...all); this.addEventListener("error", () => { window.losses += 1; }); }
+    };
+"""
+
+
+async def test_the_notice_of_a_page_stays_when_a_server_that_hung_is_killed(
+    recorded: RunPaths, page: tuple[CdpSession, list[str]]
+) -> None:
+    session, _ = page
+    await session.post("Page.addScriptToEvaluateOnNewDocument", {"source": HASTE})
+    with served_page(recorded, ends=-signal.SIGKILL) as (served, address):
+        await opened(session, address)
+        await until(session, FOLLOWS)
+        await session.evaluate(NOTE_NOTICES)
+        served.send_signal(signal.SIGSTOP)
+        await until(session, f"{NOTICE} !== ''")
+        served.kill()
+        await until(session, "window.losses > 0")
+        assert "" not in await session.evaluate("window.notices")
 
 
 def test_the_end_of_the_page_is_silent_also_while_a_browser_follows_the_run(recorded: RunPaths) -> None:

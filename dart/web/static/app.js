@@ -34,6 +34,7 @@ function follow() {
   };
   const unheard = () => {
     if (!source) return;
+    failures += 1;
     shows("lost", LOST, LOST);
     source.close();
     source = null;
