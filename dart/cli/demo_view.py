@@ -6,6 +6,7 @@ the heading says how many have it.
 """
 
 import math
+import shlex
 import shutil
 import subprocess
 import time
@@ -261,19 +262,18 @@ class DemoListener(RunListener):
             self._say("")
 
     def _next_lines(self, result: TrainResult) -> Iterator[str]:
-        root = self._paths.root
         yield ""
         yield "What next:"
-        yield f"  dartrl web {RunPaths(root).option}".ljust(58) + "this run in the browser"
+        yield f"  dartrl web {self._paths.option}".ljust(57) + " this run in the browser"
         if len(self._examples) == 2:
             before, after = (self._examples[side].rollout_id for side in ("before", "after"))
-            yield f"      then /compare?a={before}&b={after}".ljust(58) + "the two rollouts side by side"
-        yield f"  dartrl trajectories list {RunPaths(root).option}".ljust(58) + "every rollout"
+            yield f"      then /compare?a={before}&b={after}".ljust(57) + " the two rollouts side by side"
+        yield f"  dartrl trajectories list {self._paths.option}".ljust(57) + " every rollout"
         if result.snapshot.updates:
-            checkpoint = f"{root}/checkpoints/v{result.snapshot.policy_version:06d}"
-            yield f"  dartrl eval {checkpoint}".ljust(58) + "measure it with more episodes"
-        yield "  dartrl train laptop".ljust(58) + "eight tasks, twelve minutes"
-        yield "  dartrl init my-agent".ljust(58) + "a configuration of your own"
+            checkpoint = self._paths.checkpoints / f"v{result.snapshot.policy_version:06d}"
+            yield f"  dartrl eval {shlex.quote(str(checkpoint))}".ljust(57) + " measure it with more episodes"
+        yield "  dartrl train laptop".ljust(57) + " eight tasks, twelve minutes"
+        yield "  dartrl init my-agent".ljust(57) + " a configuration of your own"
 
 
 def _evaluation_progress(snapshot: RunSnapshot) -> str:

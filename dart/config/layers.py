@@ -3,6 +3,7 @@
 Nothing here depends on which keys a configuration has."""
 
 import json
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,8 +60,9 @@ def _why_no_folder(given: Path) -> str:
     """Say what to type if a folder is the directory of a run; "" if it is another folder."""
     if not (given / "config.toml").is_file():
         return ""
+    option = f"--run-dir {shlex.quote(str(given))}"
     return (
-        f"is the directory of a run: to continue the run, give --run-dir {given} in its place (and --resume "
+        f"is the directory of a run: to continue the run, give {option} in its place (and --resume "
         f"to `dartrl train`); the configuration of the run is {given / 'config.toml'}"
     )
 

@@ -1,6 +1,7 @@
 """What `dartrl demo` chooses and prints, without a run."""
 
 import os
+import shlex
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,9 +12,10 @@ from PIL import Image, ImageDraw
 from typer.testing import CliRunner
 
 from dart.cli.demo import free_directory
-from dart.cli.demo_view import Example, bar, open_page, step_lines, typical, verdict_lines
+from dart.cli.demo_view import DemoListener, Example, bar, open_page, step_lines, typical, verdict_lines
 from dart.cli.main import app
 from dart.core.records import Conservation, RunPhase
+from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
 from dart.inspect.report import EvaluationResult, RunReport, SuccessReport
 from dart.inspect.result import TrainResult
@@ -162,6 +164,23 @@ def test_the_verdict_is_that_of_the_held_out_episodes() -> None:
     assert list(verdict_lines(result(10, 10, updates=0))) == [
         "no update was made in this time; give it more with --set run.minutes=10"
     ]
+
+
+def test_the_commands_that_come_next_can_be_pasted_whatever_the_run_directory_is_called(
+    tmp_path: Path,
+) -> None:
+    paths = RunPaths(tmp_path / f"a run of {'many words ' * 5}")
+    paths.root.mkdir()
+    lines: list[str] = []
+    DemoListener(paths, lines.append, lambda _: None).concluded(result(7, 22))
+
+    words = [shlex.split(line) for line in lines if "dartrl" in line]
+
+    assert [found[:4] for found in words[:2]] == [
+        ["dartrl", "web", "--run-dir", str(paths.root)],
+        ["dartrl", "trajectories", "list", "--run-dir"],
+    ]
+    assert words[2][:3] == ["dartrl", "eval", str(paths.checkpoints / "v000000")]
 
 
 def test_without_a_browser_the_command_says_what_to_install_and_makes_no_directory(tmp_path: Path) -> None:
