@@ -33,7 +33,8 @@ class StepCap:
         if longest_success_steps is None:
             return "no episode counts as a success any more"
         limit = f", at most {self.largest}" if longest_success_steps + self.slack > self.largest else ""
-        return f"longest success {longest_success_steps} steps + slack {self.slack}{limit}"
+        steps = "1 step" if longest_success_steps == 1 else f"{longest_success_steps} steps"
+        return f"longest success {steps} + slack {self.slack}{limit}"
 
     def probes(self, task_id: str, groups_opened: int, order_seed: int) -> bool:
         """Whether the task's group number `groups_opened` (from 0) runs at the global cap."""

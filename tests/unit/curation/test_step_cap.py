@@ -25,7 +25,11 @@ def test_no_success_is_cut_off_and_a_longer_one_never_lowers_the_cap(slack: int)
 
 @pytest.mark.parametrize(
     ("longest", "reason"),
-    [(4, "longest success 4 steps + slack 1"), (10, "longest success 10 steps + slack 1, at most 10")],
+    [
+        (1, "longest success 1 step + slack 1"),
+        (4, "longest success 4 steps + slack 1"),
+        (10, "longest success 10 steps + slack 1, at most 10"),
+    ],
 )
 def test_the_reason_names_the_figures(longest: int, reason: str) -> None:
     assert RULE.reason(longest) == reason
