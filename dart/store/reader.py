@@ -96,7 +96,7 @@ class StoreReader:
 
     @contextmanager
     def one_state(self) -> Iterator[None]:
-        """In this context, all methods see the same state of the record.
+        """In this context, which does not nest, all methods see the same state of the record.
 
         Keep it short: SQLite's write-ahead log grows while a state is held.
         """

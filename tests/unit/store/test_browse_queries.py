@@ -192,3 +192,14 @@ def test_of_very_many_versions_an_even_choice_is_read(record: Store) -> None:
         assert [one.version for one in browser.versions_between(0.0, 9999.0, most=3)] == [2, 4, 6]
         assert browser.versions_between(0.0, 1.0) == ()
         assert browser.began_unix_s() == 5000.0
+
+
+def test_methods_in_one_state_see_no_write_that_comes_between_them(record: Store) -> None:
+    with RunBrowser(record.address) as browser:
+        with browser.one_state():
+            before = browser.totals(last=1, success_above=0.5)
+            played(record, "a", 1.0)
+            within = browser.totals(last=1, success_above=0.5)
+        after = browser.totals(last=1, success_above=0.5)
+
+    assert [found.trajectories for found in (before, within, after)] == [0, 0, 1]
