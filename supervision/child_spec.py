@@ -313,7 +313,7 @@ def _check_args(who: str, args: Mapping[str, Any]) -> None:
     ]  # no recursion: args may be nested deeper than the stack
     while waiting:
         where, value = waiting.pop()
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             for key in value:
                 if not isinstance(key, str):
                     raise InvalidChildSpec(
@@ -332,8 +332,8 @@ def _check_plain(name: str, value: object) -> None:
         to_plain(value)
     except TypeError:
         raise InvalidChildSpec(
-            f"{name} must be plain data, got {value!r}; give text or numbers, and make the object from them "
-            "in on_start"
+            f"{name} must be plain data, got {value!r} of type {type(value).__name__}; give text or numbers, "
+            "and make the object from them in on_start"
         ) from None
 
 

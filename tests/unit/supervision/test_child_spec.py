@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -32,6 +33,10 @@ from supervision.errors import InvalidChildSpec
 from supervision.run import worker
 from supervision.spec_parsing import changed
 from supervision.supervisor import dynamic_supervisor_spec, supervisor_args, supervisor_spec
+
+
+class Word(str):
+    """Text of a type of its own, as numpy has one."""
 
 
 def spec(**changes: Any) -> ChildSpec:
@@ -333,14 +338,19 @@ def test_args_whose_keys_are_no_text_are_refused(args: Any, where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "where"),
-    [({"home": Path("here")}, "args['home']"), ({"a": [0, {"b": print}]}, "args['a'][1]['b']")],
+    ("args", "begins"),
+    [
+        ({"home": Path("here")}, "args['home'] must be plain data, got PosixPath('here') of type PosixPath"),
+        ({"a": [0, {"b": print}]}, "args['a'][1]['b'] must be plain data, got <built-in function print>"),
+        ({"a": MappingProxyType({"b": 1})}, "args['a'] must be plain data, got mappingproxy({'b': 1})"),
+        ({"a": Word("x")}, "args['a'] must be plain data, got 'x' of type Word"),
+    ],
 )
-def test_args_that_are_no_plain_data_are_refused_by_name(args: Any, where: str) -> None:
+def test_args_that_are_no_plain_data_are_refused_by_name(args: Any, begins: str) -> None:
     with pytest.raises(InvalidChildSpec) as refusal:
         spec(args=args)
     complaint = str(refusal.value)
-    assert complaint.startswith(f"child 'a': {where} must be plain data, got ")
+    assert complaint.startswith(f"child 'a': {begins}")
     assert "make the object from them in on_start" in complaint
 
 
