@@ -573,6 +573,8 @@ class Board:
             name_bytes = len(name.encode())
         except UnicodeEncodeError as error:
             raise ActorError(f"actor name {name!r} cannot be written as UTF-8: {error.reason}") from None
+        if not name or "\0" in name:  # a row whose first byte is zero counts as the end of all rows
+            raise ActorError(f"actor name {name!r} is empty or has a zero byte; choose another name")
         if name_bytes > NAME_BYTES:
             raise ActorError(f"actor name {name!r} is longer than {NAME_BYTES} bytes; choose a shorter name")
         with _exclusive(self._file.fileno()):

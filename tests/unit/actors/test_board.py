@@ -76,6 +76,12 @@ def test_a_name_longer_than_its_place_is_refused(board: Board) -> None:
         board.claim("ü" * 33, "root")
 
 
+@pytest.mark.parametrize("name", ["", "\0a", "a\0b"])
+def test_a_name_that_would_hide_the_rows_after_it_is_refused(board: Board, name: str) -> None:
+    with pytest.raises(ActorError, match="is empty or has a zero byte"):
+        board.claim(name, "root")
+
+
 def test_a_full_board_says_so_and_names_who_found_no_place(board: Board) -> None:
     for slot in range(SLOTS):
         board.set(slot, name=f"actor-{slot}")
