@@ -27,7 +27,7 @@ from dart.core.actions import (
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.demonstrations import play
 from dart.environments.browser.dom_queries import click
-from dart.environments.faults import ResetFailed
+from dart.environments.faults import EnvironmentTimeout, ResetFailed
 from dart.environments.miniwob.environment import MiniWobEnvironment, make
 from dart.environments.miniwob.oracles import ORACLES
 from dart.environments.protocol import Environment, Observation
@@ -124,6 +124,24 @@ async def test_an_error_in_the_script_of_a_page_fails_the_reset_with_that_error(
 ) -> None:
     with pytest.raises(ResetFailed, match="no word left"):
         await own_page("throw new Error('no word left')").reset("miniwob/own", 1, deadline_s=DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ("word = ;", "SyntaxError"),
+        ("WOB_TASK_READY = false; setTimeout(() => { throw new Error('no word left') }, 1)", "no word left"),
+        ("WOB_TASK_READY = false; Promise.reject('no word left')", "no word left"),
+    ],
+)
+async def test_a_reset_that_does_not_end_names_the_first_error_of_the_page(
+    own_page: Callable[[str], MiniWobEnvironment], tmp_path: Path, script: str, error: str
+) -> None:
+    environment = own_page("")
+    await environment.reset("miniwob/own", 1, deadline_s=DEADLINE_S)  # starts the browser
+    (tmp_path / "pages" / "own.html").write_text(OWN_PAGE.format(script=script))
+    with pytest.raises(EnvironmentTimeout, match=f"after the error .*{error}.* in its script"):
+        await environment.reset("miniwob/own", 1, deadline_s=4.0)
 
 
 async def test_an_episode_starts_without_what_an_earlier_one_has_stored(

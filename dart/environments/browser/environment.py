@@ -111,6 +111,9 @@ HIDE_MARK = "document.getElementById('dart-mark').remove()"
 
 A screenshot with the mark differs from a screenshot without it, unless the screenshots are frozen."""
 
+FIRST_ERROR = "String(window.dartError ?? '')"
+"""JavaScript for the first error of the page's scripts, if the environment's script notes it; else empty."""
+
 BASE_SCRIPT = "".join(
     (Path(__file__).parent / name).read_text() for name in ("clock.js", "input_counts.js", "still_caret.js")
 )
@@ -494,7 +497,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
             return EnvironmentTimeout(name, deadline_s, "the browser to start")
         calls = [self._browser.post("Browser.getVersion")]
         if self._page is not None:
-            calls.append(self._page.post("Runtime.evaluate", {"expression": "1"}))
+            calls.append(self._page.post("Runtime.evaluate", {"expression": FIRST_ERROR}))
         await asyncio.wait(calls, timeout=diagnosis_s)
         responded = [call.done() and call.exception() is None for call in calls]
         gone = self._browser.fault or (self._page.fault if self._page is not None else None)
@@ -504,7 +507,10 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
             return BrowserHung(name, deadline_s)
         if not all(responded):
             return PageHung(name, deadline_s)
-        return EnvironmentTimeout(name, deadline_s, "the page, which still responds, to finish the operation")
+        error = calls[-1].result()["result"].get("value") if self._page is not None else ""
+        after = f" after the error {error!r} in its script" if error else ""
+        awaited = f"the page, which still responds, to finish the operation{after}"
+        return EnvironmentTimeout(name, deadline_s, awaited)
 
     def _give_up(self, operation: str, fault: InfrastructureFault) -> None:
         page, self._page, self._requested, self._episode = self._page, None, None, None

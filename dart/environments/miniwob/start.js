@@ -7,6 +7,10 @@
 
   for (const storage of [localStorage, sessionStorage]) storage.clear();  // what an earlier episode left there
 
+  // The first error that no script has caught, for a reset that does not end. A page may have such an error and work.
+  addEventListener('error', (event) => { window.dartError ??= event.message; });
+  addEventListener('unhandledrejection', (event) => { window.dartError ??= String(event.reason); });
+
   const report = (message) => dartReady(JSON.stringify(message));
 
   const instruction = () => {
