@@ -120,9 +120,9 @@ def unsolved_lines(result: TrainResult) -> list[str]:
     named = ", ".join(f"{one.task_id} (0 of {one.trajectories})" for one in never[:UNSOLVED_NAMED])
     more = f" and {len(never) - UNSOLVED_NAMED} more" if len(never) > UNSOLVED_NAMED else ""
     return [
-        f"{len(never)} of {counted(len(tasks), 'task')} had no success while training: {named}{more}; groups "
-        "whose rewards are all equal teach nothing: leave such tasks out of tasks.train, train easier ones "
-        "first, or give demonstrations (curation.experience_pool)"
+        f"{len(never)} of {counted(len(tasks), 'task')} had no success while training: {named}{more}; a task "
+        "whose rewards are all equal teaches nothing: leave it out of tasks.train, train easier ones first, "
+        "or give demonstrations (curation.experience_pool)"
     ]
 
 
