@@ -103,7 +103,8 @@ def new_key(path: Path) -> bytes:
 def close_transport(transport: Any) -> None:
     """Close Thespian's sockets in a process that does not need them any more.
 
-    Thespian's own shutdown waits for others, and its transport's `close` closes no socket.
+    Thespian's own shutdown waits for others, and `close` of a transport (see `_close`) also reports what was
+    not sent.
     """
     for holder in (transport, *transport._openSockets.values(), *transport._incomingSockets.values()):
         holder.socket.close()
