@@ -180,7 +180,9 @@ async def test_a_page_that_shows_an_element_in_full_screen_can_be_judged(
     own_page: Callable[[str], MiniWobEnvironment],
 ) -> None:
     environment = own_page(
-        "area.innerHTML = '<button>Go</button>'; area.firstChild.onclick = () => area.requestFullscreen();"
+        """area.innerHTML = '<button>Go</button><style>[popover] { transition: opacity 9s; }'
+            + '@starting-style { [popover] { opacity: 0; } }</style>';
+        area.firstChild.onclick = () => area.requestFullscreen();"""
     )
     await environment.reset("miniwob/own", 1, deadline_s=DEADLINE_S)
     await environment.step(await click(environment, "button"), deadline_s=DEADLINE_S)

@@ -100,7 +100,7 @@ SHOW_MARK = """
 (() => {
   const mark = document.createElement('div');
   mark.id = 'dart-mark';
-  mark.style = 'position:fixed; inset:0; width:100%; height:100%; margin:0; border:0; background:#f0f';
+  mark.style = 'all:initial; position:fixed; inset:0; width:100%; height:100%; background:#f0f';
   mark.popover = 'manual';  // above all, also above an element in full screen
   document.documentElement.append(mark);
   mark.showPopover();
