@@ -70,9 +70,9 @@ class SqliteDatabase:
         create   whether to create the file if it does not exist; never with `read_only`
         """
         mode = "ro" if read_only else "rwc" if create else "rw"
-        uri = f"{self._path.resolve().as_uri()}?mode={mode}"
+        immutable = "&immutable=1" if read_only and self._cannot_change() else ""
         connection = sqlite3.connect(
-            uri,
+            f"{self._path.resolve().as_uri()}?mode={mode}{immutable}",
             uri=True,
             timeout=BUSY_TIMEOUT_S,
             isolation_level=None,  # the driver begins no transactions: `BEGIN` is executed explicitly
@@ -89,6 +89,14 @@ class SqliteDatabase:
             _see_to_floor(connection)
             on_failure.pop_all()
         return connection
+
+    def _cannot_change(self) -> bool:
+        """Whether the file is the whole record and on a read-only file system, for example in an archive.
+
+        SQLite reads it there only if it need not make the files beside it.
+        """
+        is_whole = self._path.is_file() and not beside(self._path, "wal").exists()
+        return is_whole and bool(os.statvfs(self._path).f_flag & os.ST_RDONLY)
 
     def open_engine(self, *, create: bool = True) -> "Engine":
         """Make a SQLAlchemy engine for the file; each transaction takes the write lock when it begins."""

@@ -1,4 +1,5 @@
-"""A full disk: a clear error, nothing half-written, readable meanwhile, and on it goes when there is room."""
+"""A full disk: a clear error, nothing half-written, readable meanwhile, and on it goes when there is room.
+A disk that is read-only: readable."""
 
 import json
 import signal
@@ -114,6 +115,14 @@ def test_a_new_record_on_a_full_disk_says_so(disk: Path) -> None:
         (disk / "rest").write_bytes(b"0" * DISK_BYTES)
     with pytest.raises(StoreUnavailable, match=r"store\.db: the disk"):
         Store(disk / "store.db")
+
+
+def test_a_record_on_a_read_only_file_system_is_read(disk: Path) -> None:
+    with Store(disk / "store.db") as store:
+        store.add_version()
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with StoreReader(disk / "store.db") as reader:
+        assert [version.version for version in reader.versions()] == [0]
 
 
 def test_a_new_name_on_a_full_disk_does_not_end_the_process(tmp_path: Path) -> None:
