@@ -99,14 +99,16 @@ def kill_process(pid: int, ticks: int) -> bool:
 def fill_standard_streams() -> None:
     """Open /dev/null where standard input, output or error is closed.
 
-    Otherwise a file that is opened later gets that number, and printed text goes into it.
+    Otherwise a file that is opened later gets that number, and printed text goes into it. The same holds for
+    the processes that this one starts, so they inherit what is opened here.
     """
-    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+    for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
-        if getattr(sys, name) is None and fd > 0:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
 
 

@@ -103,21 +103,24 @@ def test_a_working_directory_that_was_deleted_is_named(
 
 
 STREAMS = """
-import os, sys
+import os, subprocess, sys
 from dart.cli.main import main
+SHOW = "import os; os.write(3, ' '.join(os.readlink(f'/proc/self/fd/{fd}') for fd in (0, 1, 2)).encode())"
 sys.argv = ["dartrl", "--version"]
 try:
     main()
 finally:
-    os.write(3, " ".join(os.readlink(f"/proc/self/fd/{fd}") for fd in (0, 1, 2)).encode())
+    exec(SHOW)
+    os.write(3, b" ")
+    subprocess.run([sys.executable, "-c", SHOW], pass_fds=[3])
 """
-"""Starts the program and writes to descriptor 3 where its standard streams lead."""
+"""Starts the program and another process, which write to descriptor 3 where their standard streams lead."""
 
 
-def test_a_command_without_standard_streams_opens_no_file_in_their_place() -> None:
+def test_neither_a_command_without_standard_streams_nor_its_processes_open_files_in_their_place() -> None:
     closed = ["sh", "-c", 'exec "$@" 3>&1 <&- >&- 2>&-', "sh", sys.executable, "-c", STREAMS]
 
-    assert subprocess.check_output(closed, text=True) == "/dev/null /dev/null /dev/null"
+    assert subprocess.check_output(closed, text=True).split() == ["/dev/null"] * 6
 
 
 def test_an_error_that_cannot_be_printed_keeps_its_exit_code(tmp_path: Path) -> None:
