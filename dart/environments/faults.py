@@ -242,7 +242,8 @@ INSTALL_BROWSER = "install one with `apt-get install chromium-headless-shell` or
 
 PERMIT_SANDBOX = (
     "permit user namespaces (in Docker with `--security-opt seccomp=unconfined`, on Ubuntu with "
-    "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`), or install the package chromium-sandbox"
+    "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`; outside of containers the package "
+    "chromium-sandbox will do)"
 )
 
 

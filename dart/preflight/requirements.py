@@ -46,6 +46,9 @@ TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "accelerate", "matplot
 """Packages that dartrl's optional dependency group (extra) `train` installs."""
 
 BROWSER_DEADLINE_S = 10.0
+SANDBOX_REFUSED = (b"No usable sandbox", b"Failed to move to new namespace")
+"""What a browser says that may have no sandbox: by itself, and with the package chromium-sandbox."""
+
 CHROMIUM_VERSION = re.compile(r"\d+(\.\d+){3}")
 """Pattern of the four numbers that every Chromium prints for `--version`, and other programs do not print."""
 
@@ -196,7 +199,7 @@ def _lacks_sandbox(executable: str) -> bool:
             )
         except (subprocess.TimeoutExpired, FileNotFoundError):  # without setpriv no environment starts
             return False
-    return b"No usable sandbox" in ended.stderr
+    return any(words in ended.stderr for words in SANDBOX_REFUSED)
 
 
 def _missing_machines(osworld: OSWorldSettings, forwarded: Collection[str]) -> Iterator[str]:

@@ -117,11 +117,18 @@ def test_a_program_that_answers_as_chromium_does_is_one(tmp_path: Path, name: st
     assert list(missing_browser(config_with(f"environments.executable={file}"))) == []
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "FATAL: No usable sandbox! If this is a Debian",
+        "Failed to move to new namespace: PID namespaces supported, Network namespace supported, but failed",
+    ],
+)
 def test_a_browser_whose_sandbox_the_system_refuses_is_named_with_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     refused = "#!/bin/sh\n[ $1 = --version ] && exec echo Chromium 156.0.8078.79\n"
-    file = program(tmp_path, f"{refused}echo 'FATAL: No usable sandbox! If this is a Debian' >&2; exit 1\n")
+    file = program(tmp_path, f"{refused}echo '{said}' >&2; exit 1\n")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     (message,) = missing_browser(config_with(f"environments.executable={file}"))
 
