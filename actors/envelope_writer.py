@@ -1,4 +1,4 @@
-"""Addresses and numbers what an actor sends, under the name that the actor has at that moment."""
+"""Addresses and numbers what an actor sends."""
 
 import itertools
 from typing import Any

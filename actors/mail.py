@@ -87,7 +87,7 @@ class Mail:
         return Address(slot, int(self._board.get(slot, "incarnation")))
 
     def is_living(self, address: Address) -> bool:
-        """Whether that incarnation still lives, under any name."""
+        """Whether that incarnation still lives."""
         return self._is_current(address.slot, address.incarnation)
 
     def send(self, envelope: Envelope) -> Address:
