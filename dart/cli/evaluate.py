@@ -1,5 +1,6 @@
 """`dartrl eval`: measure a checkpoint on held-out seeds, outside of any training run."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -146,10 +147,10 @@ def _refuse_run_that_trains(paths: "RunPaths") -> None:
     if training.learner == "none":
         return
     versions = list_checkpoints(paths.checkpoints)
-    measured = versions[-1] if versions else f"{training.policy} -c {paths.config}"
+    words = [str(versions[-1])] if versions else [str(training.policy), "-c", str(paths.config)]
     raise UsageError(
         f"the run in {paths.root} is not an evaluation: its training.learner is {training.learner!r}, "
-        f"expected 'none'; to measure what it trains, use `dartrl eval {measured}`"
+        f"expected 'none'; to measure what it trains, use `dartrl eval {shlex.join(words)}`"
     )
 
 

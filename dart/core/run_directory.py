@@ -103,7 +103,7 @@ class RunPaths:
     @property
     def up_command(self) -> str:
         """The command that starts the run again where it was the last time: here, or on a cluster."""
-        file = f"{self.cluster.read_text(encoding='utf-8')} " if self.cluster.exists() else ""
+        file = f"{shlex.quote(self.cluster.read_text(encoding='utf-8'))} " if self.cluster.exists() else ""
         return f"dartrl up {file}{self.option}"
 
     @property

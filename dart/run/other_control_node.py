@@ -4,6 +4,7 @@ The new machine gets a run directory with the configuration of the run. All othe
 in object storage. The used time of the run is in the row of its last control node (`used_elsewhere_s`).
 """
 
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -129,4 +130,5 @@ def _refuse_living(
 def _how_to_end(node: ControlNode, address: RecordAddress) -> str:
     if not node.address:
         return "its control node lives, but answers no other machine; end it there first, with `dartrl down`"
-    return f"its control node answers at {node.address}; end it first, with `dartrl down --run-dir {address}`"
+    command = f"dartrl down --run-dir {shlex.quote(str(address))}"
+    return f"its control node answers at {node.address}; end it first, with `{command}`"

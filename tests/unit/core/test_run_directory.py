@@ -65,6 +65,8 @@ def test_a_command_that_a_message_names_is_one_that_a_shell_takes(tmp_path: Path
     root.mkdir()
     for command in (RunPaths(root).up_command, str(taken(root, LockHolder(0, 0))).split("`")[1]):
         assert shlex.split(command, comments=True)[-2:] == ["--run-dir", str(root)]
+    RunPaths(root).cluster.write_text(file := f"{root}/two nodes.toml")
+    assert shlex.split(RunPaths(root).up_command)[2:] == [file, "--run-dir", str(root)]
 
 
 def test_the_mail_folder_is_private_short_and_gone_at_the_end(tmp_path: Path) -> None:
