@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any
 from actors.log import log_to
 from dart.cluster.frame_switch import Frames, FrameSwitch, HostUnreachable, log_dropped
 from dart.config.gpus import VISIBLE, gpus_here
+from dart.core.module_command import module_command
 from dart.core.run_directory import mail_dir, make_private
 from dart.environments.leftovers import GIVE_BACK_S
 
@@ -196,9 +196,7 @@ class HostAgent:
         errors = _errors_of(Path(spec.folder))
         with errors.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                FOLLOWER,
+                *module_command(FOLLOWER),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=stderr,

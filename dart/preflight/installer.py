@@ -31,10 +31,11 @@ INSTALL_BROWSER: tuple[Command, ...] = (
 )
 
 INSTALL_PAGES: Command = (
-    *(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"),
+    *(sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"),
     *("--no-deps", PAGES_PACKAGE),
 )
-"""The command that installs the MiniWoB++ package without its dependencies: only its pages are used."""
+"""The command that installs the MiniWoB++ package without its dependencies: only its pages are used.
+With -P, a folder `pip` in the working directory takes no place of the installed one."""
 
 
 def missing_installations(config: Config) -> list[Command]:

@@ -71,7 +71,7 @@ def test_sudo_stands_before_every_command_of_apt_and_of_no_other(monkeypatch: py
 
 
 def test_the_pages_come_through_the_pip_of_this_python_without_dependencies() -> None:
-    assert INSTALL_PAGES[:3] == (sys.executable, "-m", "pip")
+    assert INSTALL_PAGES[:4] == (sys.executable, "-P", "-m", "pip")
     assert INSTALL_PAGES[-2:] == ("--no-deps", PAGES_PACKAGE)
 
 
