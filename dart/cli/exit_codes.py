@@ -89,10 +89,10 @@ def exit_code_of(error: errors.DartError) -> ExitCode:
 def errors_as_exit_codes(place: Path | None = None, damage: Callable[[], str] = lambda: "") -> Iterator[None]:
     """End the command with one message and an exit code if the block raises an error that a user can fix.
 
-    These are DartError, Ctrl-C, a missing permission, an impossible path (`WRONG_PATHS`) and a failing disk
-    (`DISK_ERRORS`). Another OSError counts as a defect and propagates. Any other exception can come from
-    damaged data, so `damage` is called: if it describes damage, the command ends with this description and
-    code 74; if not, the exception is a defect and propagates.
+    These are DartError, Ctrl-C, a missing permission, an impossible path (`WRONG_PATHS`), a working directory
+    that was deleted, and a failing disk (`DISK_ERRORS`). Another OSError counts as a defect and propagates.
+    Any other exception can come from damaged data, so `damage` is called: if it describes damage, the command
+    ends with this description and code 74; if not, the exception is a defect and propagates.
 
     place    where the command writes; messages name it if the error names no file. None for a command that
              writes only its output: an error of a full disk that names no file is then about the output
