@@ -102,10 +102,10 @@ def test_an_agent_that_is_away_for_a_minute_costs_its_host_nothing_but_the_bridg
     start_tree(bench, tmp_path / "wire")
     before = living(bench)
     agent.end()
-    bench.advance(61.0)
+    bench.advance(63.0)
     assert bench.row("bridge").state is ActorState.STARTING
     ends = [report.reason for report in reports.read(tmp_path, "machine-a")]
-    assert len(ends) == (1 if bridge_waits_s > 61.0 else 4)
+    assert len(ends) == (1 if bridge_waits_s > 63.0 else 4)
     assert all("WireClosed" in reason for reason in ends)
     agent.start()
     bench.advance(2.0)
