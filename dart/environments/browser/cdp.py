@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from actors.scratch import base_folder
+from dart.core.run_directory import SOCKET_PATH_BYTES
 from dart.environments.browser.request_filter import RequestFilter
 from dart.environments.faults import (
     BrowserDied,
@@ -80,6 +82,9 @@ FLAGS = (
 ENVIRONMENT = {"TZ": "UTC", "LANGUAGE": "en_US"}
 """Environment variables of every browser. Pages draw times in the time zone and the language of the browser,
 so without these a seed would be another task on another machine."""
+
+SOCKET = "org.chromium.Chromium.123456/SingletonSocket"
+"""A socket that a Chromium makes in the folder for temporary files; the headless shell makes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +217,7 @@ class Browser(asyncio.SubprocessProtocol):
         _, browser = await asyncio.get_running_loop().subprocess_exec(
             lambda: cls(profile_dir, request_filter),
             *browser_command(executable, profile_dir, all_flags),
-            env={**os.environ, **ENVIRONMENT},
+            env={**os.environ, **ENVIRONMENT, "TMPDIR": str(base_folder(SOCKET, SOCKET_PATH_BYTES - 1))},
             start_new_session=True,
         )
         if request_filter is not None and request_filter.patterns:
