@@ -186,8 +186,8 @@ class Injector:
         return True
 
     def _take(self, planned: Planned, now_s: float) -> bool:
-        if self._taken is not None:
-            return False
+        if self._taken is not None or self._does_an_actor_wait():
+            return False  # an actor that still waits because of the fault before cannot show this one
         fault = Fault(planned.kind, "", now_s, time.time())
         is_disk = planned.kind == DISK_FULL
         release = fill_disk(self._run.directory.parent) if is_disk else lock_database(self._run.paths.store)

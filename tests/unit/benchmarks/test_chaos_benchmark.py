@@ -123,6 +123,28 @@ def test_a_disk_stays_full_until_an_actor_waits_for_room_or_a_minute_more_has_pa
         opened.close()
 
 
+def test_a_record_is_not_locked_while_an_actor_still_waits_because_of_the_full_disk_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = Board.create(tmp_path / "board")
+    slot = board.claim("store", "root")
+    board.set_state(slot, ActorState.RUNNING, ready=True, incarnation=1)
+    monkeypatch.setattr(chaos_faults, "fill_disk", lambda _: lambda: None)
+    monkeypatch.setattr(chaos_faults, "lock_database", lambda _: lambda: None)
+    run: Any = SimpleNamespace(
+        directory=tmp_path / "run", paths=SimpleNamespace(board=board.path, store=tmp_path / "store.db")
+    )
+    injector = Injector(run, [Planned(0.0, DISK_FULL), Planned(1.0, LOCKED)], seed=0)
+
+    for now_s in map(float, range(40)):
+        board.set_state(slot, ActorState.RUNNING, ready=not 3.0 <= now_s < 20.0)
+        injector.tick(now_s)
+
+    assert [(one.kind, one.at_s) for one in injector.done] == [(DISK_FULL, 0.0), (LOCKED, 20.0)]
+    for opened in (board, injector._board):
+        opened.close()
+
+
 def fault(kind: str, victim: str, **known: Any) -> Fault:
     return Fault(kind=kind, victim=victim, at_s=0.0, unix_s=100.0, **known)
 
