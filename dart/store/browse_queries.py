@@ -110,6 +110,7 @@ class TrajectoryFilter:
     """Which trajectories, or which evaluation episodes, a page lists; None means any."""
 
     task_id: str | None = None
+    seed: int | None = None
     outcome: str | None = None
     is_success: bool | None = None
     """Whether the reward is above `success_above`."""
@@ -339,6 +340,8 @@ def _conditions(wanted: TrajectoryFilter, key: str) -> Iterator[str]:
     yield "TRUE"
     if wanted.task_id is not None:
         yield "task_id = :task"
+    if wanted.seed is not None:
+        yield "seed = :seed"
     if wanted.outcome is not None:
         yield "outcome = :outcome"
     if wanted.is_success is not None:
@@ -350,6 +353,7 @@ def _conditions(wanted: TrajectoryFilter, key: str) -> Iterator[str]:
 def _values(wanted: TrajectoryFilter) -> dict[str, Any]:
     return {
         "task": wanted.task_id,
+        "seed": wanted.seed,
         "outcome": wanted.outcome,
         "success_above": wanted.success_above,
         "before": wanted.before_id,

@@ -6,9 +6,10 @@ The functions block, so the event loop runs them in threads (`dart.web.blocking`
 import base64
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -28,6 +29,7 @@ from dart.web.step_views import StepView, first_difference, views
 
 A = TypeVar("A")
 B = TypeVar("B")
+RowT = TypeVar("RowT", TrajectorySummary, PlayedEvaluation)
 
 ID_DIGITS = 18
 """Largest number of digits of an id, so that it fits into 64 bits."""
@@ -41,9 +43,6 @@ OLD = "was deleted as an old one (run.screenshots_kept_days), or is damaged"
 
 OTHERS_MOST = 30
 """How many trajectories of the same task are offered for comparison."""
-
-EVALUATIONS_MOST = 2000
-"""Among how many evaluation episodes of the same task those of the same seed are looked for."""
 
 
 def wanted(values: Mapping[str, str], config: Config) -> TrajectoryFilter:
@@ -230,17 +229,15 @@ def _others(run: RunView, episode: EpisodePage | EvaluationPage) -> list[tuple[s
     """
     same_task = TrajectoryFilter(task_id=episode.task_id)
     if isinstance(episode, EvaluationPage):
-        seed = episode.evaluation.seed
-        played = sorted(
-            run.store.evaluation_page(same_task, EVALUATIONS_MOST), key=lambda row: row.seed != seed
-        )
+        same_seed = replace(same_task, seed=episode.evaluation.seed)
+        pages = (run.store.evaluation_page(one, OTHERS_MOST) for one in (same_seed, same_task))
         found = [
             (
                 f"{EVALUATION_ID}{row.evaluation_id}",
                 f"{answers_of(row, run.config)}, {row.play.outcome}, reward {row.reward:.2f}, "
                 f"seed {row.seed}",
             )
-            for row in played
+            for row in dict.fromkeys(chain.from_iterable(pages))
         ]
     else:
         group = episode.fate.rollout.group_id
@@ -343,32 +340,37 @@ def finished_episodes(
 
     left_out   gets the rollouts whose steps are damaged
     """
-    while rows := run.store.trajectory_page(selected, PAGE):
-        for row in rows:
-            fate = run.store.fate(row.rollout_id)
-            try:
-                trajectory = run.store.trajectory(row.rollout_id)
-            except BlobDamage:
-                left_out.append(str(row.rollout_id))
-                continue
-            assert fate is not None, "a rollout is never deleted"
-            assert trajectory is not None, "nor is its trajectory"
-            yield fate, trajectory
-        selected = replace(selected, before_id=rows[-1].rollout_id)
+    for row in _all_rows(run.store.trajectory_page, selected):
+        fate = run.store.fate(row.rollout_id)
+        try:
+            trajectory = run.store.trajectory(row.rollout_id)
+        except BlobDamage:
+            left_out.append(str(row.rollout_id))
+            continue
+        assert fate is not None, "a rollout is never deleted"
+        assert trajectory is not None, "nor is its trajectory"
+        yield fate, trajectory
 
 
 def _evaluation_episodes(
     run: RunView, selected: TrajectoryFilter, left_out: list[str]
 ) -> Iterator[tuple[PlayedEvaluation, tuple[Step, ...]]]:
-    while rows := run.store.evaluation_page(selected, PAGE):
-        for row in rows:
-            try:
-                steps = run.store.steps(row.play.steps_sha256)
-            except BlobDamage:
-                left_out.append(f"{EVALUATION_ID}{row.evaluation_id}")
-                continue
-            yield row, steps
-        selected = replace(selected, before_id=rows[-1].evaluation_id)
+    for row in _all_rows(run.store.evaluation_page, selected):
+        try:
+            steps = run.store.steps(row.play.steps_sha256)
+        except BlobDamage:
+            left_out.append(f"{EVALUATION_ID}{row.evaluation_id}")
+            continue
+        yield row, steps
+
+
+def _all_rows(
+    page: Callable[[TrajectoryFilter, int], Sequence[RowT]], selected: TrajectoryFilter
+) -> Iterator[RowT]:
+    """Yield the rows that a filter selects, newest first, read page by page."""
+    while rows := page(selected, PAGE):
+        yield from rows
+        selected = replace(selected, before_id=_key(rows[-1]))
 
 
 def _write(parts: Iterable[str], file: Path, option: str) -> int:

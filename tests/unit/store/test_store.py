@@ -376,6 +376,8 @@ def test_how_an_evaluation_was_played_is_kept_with_its_first_reward(store: Store
     with RunBrowser(store.address, steps=store._steps) as browser:
         kept = browser.evaluation_page(TrajectoryFilter())
         assert browser.evaluation_episode(kept[-1].evaluation_id) == kept[-1]
+        assert browser.evaluation_page(TrajectoryFilter(seed=EVALUATION.seed)) == kept
+        assert browser.evaluation_page(TrajectoryFilter(seed=EVALUATION.seed + 1)) == ()
     assert [(one.is_greedy, one.play) for one in kept] == [(True, second), (False, first)]
 
 
