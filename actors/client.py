@@ -100,7 +100,7 @@ class Client:
         self._board = board
         self._thread = threading.get_ident()
         incarnation = random_incarnation() if incarnation is None else incarnation
-        self._slot = board.claim(name, "", incarnation=incarnation)
+        self._slot = board.claim(name, "", incarnation=incarnation, check=self._refuse_taken)
         board.set_state(self._slot, ActorState.RUNNING, incarnation=incarnation)
         self._mail = mail or Mail(board, mail_dir, key)
         self._loop = _Loop()
@@ -117,6 +117,11 @@ class Client:
         )
         self._actor.log = _silent_log()
         self._actor.boot(self._mail.bind(self._slot, incarnation))
+
+    def _refuse_taken(self, slot: int) -> None:
+        if self._board.state(slot) is not ActorState.FREE:
+            name = str(self._board.get(slot, "name"))
+            raise ActorError(f"the name {name!r} is in use; give each client a name of its own")
 
     def __enter__(self) -> "Client":
         return self

@@ -49,6 +49,8 @@ _NOT_OVER = LIVING | {ActorState.BACKOFF, ActorState.QUARANTINED}
 
 READY_DEADLINE_S = 30.0
 READY_CHECK_S = 0.005
+MISSING_SHOWN = 10
+"""How many of the actors that are not ready an error names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,10 +220,11 @@ class ActorSystem:
         give_up_s = time.monotonic() + deadline_s
         while missing := [name for name in names if not self._is_ready(name, incarnation)]:
             if self.wait(READY_CHECK_S):
-                raise ActorDied(f"the system ended while {missing} started: {self.verdict()}")
+                raise ActorDied(f"the system ended while {missing[:MISSING_SHOWN]} started: {self.verdict()}")
             if time.monotonic() > give_up_s:
-                states = {name: self._state(name) for name in missing}
-                raise NotReady(f"not ready within {deadline_s:g} s: {states}")
+                states = {name: self._state(name) for name in missing[:MISSING_SHOWN]}
+                others = f" and {more} more" if (more := len(missing) - len(states)) else ""
+                raise NotReady(f"not ready within {deadline_s:g} s: {states}{others}")
 
     def root_beat_age_s(self) -> float:
         """Seconds since the root's last beat. No supervisor watches the root, so its launcher must.

@@ -328,6 +328,9 @@ def _check_args(who: str, args: Mapping[str, Any]) -> None:
 
 
 def _check_plain(name: str, value: object) -> None:
+    """Refuse what cannot be sent: msgpack has whole numbers of 64 bits."""
+    if isinstance(value, int):
+        _check(name, value, -(2**63) <= value < 2**64, "a whole number of 64 bits; write larger ones as text")
     try:
         to_plain(value)
     except TypeError:

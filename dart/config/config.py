@@ -219,7 +219,7 @@ def _places_of(config: Config) -> tuple[tuple[str, Path | str], ...]:
 
 
 def _with_files_found(config: Config, path: Path | None) -> Config:
-    """Replace the paths of checkpoints and of the prompt by the places where these files exist.
+    """Replace the paths of checkpoints, demonstrations and the prompt by the places where these exist.
 
     A relative path is looked up in the folder of the configuration file, then in the folder that contains the
     bundled configurations' folder. If it exists in neither, it is relative to the working directory. The
@@ -233,7 +233,14 @@ def _with_files_found(config: Config, path: Path | None) -> Config:
     training = config.training.model_copy(update={"policy": policy})
     context = config.context.model_copy(update={"prompt": prompt})
     grounding = config.grounding.model_copy(update={"base": base})
-    return config.model_copy(update={"training": training, "context": context, "grounding": grounding})
+    pool = config.curation.experience_pool
+    folders = tuple(_found(folder, places) or folder for folder in pool.folders)
+    curation = config.curation.model_copy(
+        update={"experience_pool": pool.model_copy(update={"folders": folders})}
+    )
+    return config.model_copy(
+        update={"training": training, "context": context, "grounding": grounding, "curation": curation}
+    )
 
 
 def _with_own_files_found(config: Config, path: Path | None) -> Config:

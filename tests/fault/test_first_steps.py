@@ -21,7 +21,7 @@ import pytest
 from actors.actor import Actor, Sender, receives
 from actors.board import LAUNCHER
 from actors.codec import message
-from actors.errors import ActorDied, ActorError
+from actors.errors import ActorDied, ActorError, NotReady
 from actors.process import is_alive
 from actors.scratch import LOCK, PREFIX
 from actors.system import LONGEST_MAIL_DIR_BYTES, ActorSystem, RootSpec
@@ -156,6 +156,14 @@ def test_a_client_gets_no_name_that_is_in_use() -> None:
             assert again.ask("a", Echo(text="two")) == Echo(text="two")
     with pytest.raises(ActorDied, match="client 'two' cannot be made: the system has ended"):
         system.client("two")
+
+
+def test_of_many_actors_that_are_not_ready_the_first_ten_are_named() -> None:
+    names = [f"env-{number}" for number in range(500)]
+    with supervised(subject()) as system, pytest.raises(NotReady) as refusal:
+        system.await_ready("a", *names, deadline_s=0)
+    assert str(refusal.value).startswith("not ready within 0 s: {'env-0': 'unknown'")
+    assert str(refusal.value).endswith("'env-9': 'unknown'} and 490 more")
 
 
 def test_no_child_takes_the_name_of_a_client() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from actors.board import LAUNCHER, MAX_PLACED_INCARNATION, ActorState, Board
 from actors.client import Client
+from actors.errors import ActorError
 from actors.scratch import scratch_folder
 from actors.testing import KEY
 
@@ -41,6 +42,13 @@ def test_a_client_reads_no_row_that_never_had_a_name(board: Board, monkeypatch: 
     monkeypatch.setattr(board, "state", lambda slot: (read.add(slot), state(slot))[1])
     client(board, "request").close()
     assert read <= {0, 1}
+
+
+def test_a_client_never_takes_the_row_of_an_actor_that_got_its_name_first(board: Board) -> None:
+    slot = board.claim("a", "root")
+    with pytest.raises(ActorError, match="the name 'a' is in use"):
+        client(board, "a")
+    assert (board.get(slot, "parent"), board.state(slot)) == ("root", ActorState.STARTING)
 
 
 def test_a_client_takes_the_row_of_an_ended_actor_where_there_is_no_other() -> None:

@@ -54,10 +54,10 @@ def test_a_bare_name_is_a_bundled_configuration_and_finds_the_base_policy() -> N
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_an_installed_configuration_finds_the_policy_and_the_prompt_that_came_with_it(
-    installed: Path,
-) -> None:
-    assert load_config(Path("laptop")).training.policy == installed / "configs" / "base-policy"
+def test_an_installed_configuration_finds_the_files_that_came_with_it(installed: Path) -> None:
+    laptop = load_config(Path("laptop"))
+    assert laptop.training.policy == installed / "configs" / "base-policy"
+    assert laptop.curation.experience_pool.folders == (installed / "configs" / "demonstrations",)
     assert load_config(None).training.policy == installed / "configs" / "base-policy"
     prompt = Path(load_config(Path("tiny-vlm")).context.prompt)
     assert prompt == installed / "configs" / "tiny-vlm-prompt.txt"

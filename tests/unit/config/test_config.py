@@ -316,6 +316,13 @@ def test_folders_of_demonstrations_are_paths_wherever_they_are_given(tmp_path: P
     assert Config.model_validate(given.model_dump(mode="json")) == given
 
 
+def test_a_folder_of_demonstrations_beside_the_file_is_found_first(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    path = written(tmp_path, "[curation.experience_pool]\nfolders = ['mine', 'not-there']\n")
+
+    assert load_config(path).curation.experience_pool.folders == (tmp_path / "mine", Path("not-there"))
+
+
 def test_a_policy_beside_the_file_is_found_first(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     path = written(tmp_path, "[training]\npolicy = 'mine'\n")

@@ -354,6 +354,20 @@ def test_args_that_are_no_plain_data_are_refused_by_name(args: Any, begins: str)
     assert "make the object from them in on_start" in complaint
 
 
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
+def test_a_whole_number_that_mail_cannot_carry_is_refused_by_name(number: int) -> None:
+    with pytest.raises(InvalidChildSpec) as refusal:
+        spec(args={"seeds": [0, number]})
+    assert str(refusal.value) == (
+        f"child 'a': args['seeds'][1] must be a whole number of 64 bits; write larger ones as text, got {number}"
+    )
+
+
+def test_the_largest_and_the_smallest_whole_number_that_mail_can_carry_are_taken() -> None:
+    numbers = {"seeds": [2**64 - 1, -(2**63)]}
+    assert spec(args=numbers).args == numbers
+
+
 def test_a_worker_that_is_no_actor_is_refused() -> None:
     with pytest.raises(InvalidChildSpec, match=r"child 'a': actor must be a subclass of Actor.*got .*Path"):
         worker("a", Path)  # type: ignore[type-var]
