@@ -484,8 +484,8 @@ class ExperiencePoolSettings(Section):
     enabled: bool = False
     """Whether a group in which every rollout failed gets a demonstration."""
     folders: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
-    """Folders with a demonstrations.jsonl. A relative path is looked up as `training.policy` is. They are
-    imported when the run starts; demonstrations that the pool holds already are skipped."""
+    """Folders with a demonstrations.jsonl. A relative path is looked up as `training.policy` is. When the run
+    starts it imports the demonstrations of its tasks that the pool does not hold yet."""
     max_uses: Annotated[int, Field(ge=0, le=MOST)] = 0
     """How many groups may get the same demonstration; 0: no limit, as in DART's code."""
     without_thought: bool = False

@@ -1,9 +1,9 @@
 """`dartrl pretrain`: trains a small base policy by imitation.
 
-The base policy of the laptop job learns to see and to point from other tasks (`LAPTOP_BASE`): from
+The base policy of the laptop job learns to see and to point from other tasks (`laptop_base`): from
 demonstrations of their oracles, and from instructions that name one element of a page. Of the tasks that
-reinforcement learning will train it gets too few demonstrations to solve them, but enough to be rewarded
-sometimes. docs/decisions/0034-base-policy-of-other-tasks.md has the reasons and the figures.
+reinforcement learning will train it gets too few demonstrations to solve them.
+docs/decisions/0034-base-policy-of-other-tasks.md has the reasons and the figures.
 """
 
 import asyncio
@@ -58,15 +58,24 @@ UNSEEN_TASKS = tuple(
 )
 """Tasks of which the base policy sees nothing, neither demonstrations nor pages: a second set to train on."""
 
-SHOWN = (
-    ("miniwob/focus-text-2", 3, 0.3),
-    ("miniwob/click-widget", 8, 0.3),
-    ("miniwob/enter-password", 3, 0.1),
-    ("miniwob/login-user", 5, 0.2),
-)
+SHOWN: dict[Coordinates, tuple[tuple[str, int, float], ...]] = {
+    "bins": (
+        ("miniwob/focus-text-2", 3, 0.3),
+        ("miniwob/click-widget", 8, 0.3),
+        ("miniwob/enter-password", 1, 0.03),
+        ("miniwob/login-user", 4, 0.15),
+    ),
+    "pointer": (
+        ("miniwob/focus-text-2", 3, 0.3),
+        ("miniwob/click-widget", 8, 0.3),
+        ("miniwob/enter-password", 3, 0.1),
+        ("miniwob/login-user", 5, 0.2),
+    ),
+}
 """Tasks of the laptop job of which the base policy imitates a few demonstrations: how many, and how often
-their steps are drawn, relative to 1 for other tasks. Without them the policy never solves the last two, and
-does not know what the words of the first two mean: reinforcement learning would have nothing to reward."""
+their steps are drawn, relative to 1 for other tasks. Without them it would not know what the words of the
+first two mean. A policy with a pointer head sometimes solves the last two; one with bins never does, and
+learns them with the experience pool of configs/laptop.toml (docs/decisions/0039-the-laptop-jobs-pool.md)."""
 
 MOVING = ("miniwob/chase-circle",)
 """Tasks whose elements have moved on when a screenshot of them is looked at."""
@@ -120,16 +129,16 @@ class PretrainConfig:
 def laptop_base(coordinates: Coordinates = "bins") -> PretrainConfig:
     """Return the settings with which the base policy of the laptop job was made.
 
-    The scores of the pointer head are divided by more, so that both policies begin with as many successes.
+    The scores of the pointer head are divided by more, so that both policies begin about as unsure.
     """
     tasks = Config().tasks.train
-    not_shown = {*tasks, *UNSEEN_TASKS, *MOVING}
+    not_shown, shown = {*tasks, *UNSEEN_TASKS, *MOVING}, SHOWN[coordinates]
     return PretrainConfig(
-        episodes=tuple([(task, 85) for task in OTHER_TASKS] + [(task, count) for task, count, _ in SHOWN]),
+        episodes=tuple([(task, 85) for task in OTHER_TASKS] + [(task, count) for task, count, _ in shown]),
         measured_tasks=tasks,
         pages=4633,
         page_tasks=tuple(task for task in task_ids() if task not in not_shown),
-        emphasis=(("miniwob/click-test-transfer", 0.3), *((task, weight) for task, _, weight in SHOWN)),
+        emphasis=(("miniwob/click-test-transfer", 0.3), *((task, weight) for task, _, weight in shown)),
         page_emphasis=0.3,
         coordinates=coordinates,
         pointer_temperature=3.5 if coordinates == "pointer" else 2.0,

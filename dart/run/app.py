@@ -108,9 +108,8 @@ def train(
         resumed_at = prepare_record(config, paths, listener.log)
         found = look_back(paths) if resume else None
         until_concluded.callback(note_end_of_run, paths)
-        pool = config.curation.experience_pool
-        if pool.enabled:
-            fill_pool(pool.folders, config.training.policy, paths, config.context)
+        if config.curation.experience_pool.enabled:
+            fill_pool(config, paths)
         epoch = take_over_record(config, paths)
         session = begin_session(config, paths)
         definition = _definition(config, paths, epoch, session, reread, site)

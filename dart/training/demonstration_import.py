@@ -21,7 +21,7 @@ This module loads the policy's processor, so the main process of a run uses it i
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -58,6 +58,8 @@ def import_demonstrations(
     policy: Path,
     screenshots: BlobStore,
     prompt_spec: PromptSpec | None = None,
+    *,
+    tasks: Collection[str] | None = None,
 ) -> tuple[int, int]:
     """Add the demonstrations of a folder to the pool, all of them or none.
 
@@ -65,26 +67,34 @@ def import_demonstrations(
     policy        checkpoint whose codec makes the token ids
     screenshots   where the run's screenshots go
     prompt_spec   settings of a vision-language policy's prompts
+    tasks         ids of the tasks whose demonstrations are added; None: of all
 
     Returns the number of new demonstrations and the number that the pool held already. Raises
     BadDemonstrations, which names the line, CheckpointError or StoreUnavailable.
     """
-    demonstrations = read_demonstrations(folder, load_codec(policy, prompt_spec))
+    demonstrations = read_demonstrations(folder, load_codec(policy, prompt_spec), tasks)
     for name in sorted({step.screenshot_sha256 for one in demonstrations for step in one.steps}):
         screenshots.put(screenshot_path(folder, name).read_bytes())
     added = add(demonstrations)
     return added, len(demonstrations) - added
 
 
-def read_demonstrations(folder: Path, codec: Codec) -> tuple[Demonstration, ...]:
-    """Read the demonstrations of a folder and check their screenshots.
+def read_demonstrations(
+    folder: Path, codec: Codec, tasks: Collection[str] | None = None
+) -> tuple[Demonstration, ...]:
+    """Read the demonstrations of some tasks in a folder, of all with None, and check their screenshots.
 
-    Raises BadDemonstrations, also if there is none.
+    Raises BadDemonstrations, also if the folder has no demonstration of any task.
     """
-    found = read_episodes(folder, lambda episode: demonstration_of(episode, folder, codec))
+
+    def made(episode: DemonstrationEpisode) -> Demonstration | None:
+        is_wanted = tasks is None or episode.task_id in tasks
+        return demonstration_of(episode, folder, codec) if is_wanted else None
+
+    found = read_episodes(folder, made)
     if not found:
         raise BadDemonstrations(f"expected episodes in {folder / FILE}, found none; {NAME_A_FOLDER}")
-    return found
+    return tuple(one for one in found if one is not None)
 
 
 def read_episodes(folder: Path, make: Callable[[DemonstrationEpisode], T]) -> tuple[T, ...]:

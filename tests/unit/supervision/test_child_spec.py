@@ -359,7 +359,8 @@ def test_a_whole_number_that_mail_cannot_carry_is_refused_by_name(number: int) -
     with pytest.raises(InvalidChildSpec) as refusal:
         spec(args={"seeds": [0, number]})
     assert str(refusal.value) == (
-        f"child 'a': args['seeds'][1] must be a whole number of 64 bits; write larger ones as text, got {number}"
+        f"child 'a': args['seeds'][1] must be a whole number of 64 bits; write larger ones as text, "
+        f"got {number}"
     )
 
 

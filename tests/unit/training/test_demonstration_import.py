@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dart.config.sections import ContextSettings
+from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration
 from dart.policy.configuration import GuiPolicyConfig
@@ -395,12 +395,22 @@ def test_a_file_without_episodes_is_refused_with_the_remedy(write: Write, policy
         read_demonstrations(folder, load_codec(policy))
 
 
+def run_with(policy: Path, *folders: Path) -> Config:
+    return Config.model_validate(
+        {
+            "tasks": {"train": ["miniwob/enter-text"]},
+            "training": {"policy": policy},
+            "curation": {"experience_pool": {"folders": folders}},
+        }
+    )
+
+
 def test_folders_fill_a_record_and_what_is_wrong_is_raised(
     write: Write, policy: Path, tmp_path: Path
 ) -> None:
     folder = write({}, {"seed": 8})
     before = read_demonstrations(folder, load_codec(policy))
-    fill = partial(import_folders, (folder, folder), policy, RunPaths(tmp_path), ContextSettings())
+    fill = partial(import_folders, run_with(policy, folder, folder), RunPaths(tmp_path))
     with pytest.raises(StoreUnavailable, match=r"store\.db does not exist"):
         fill()
     Store(tmp_path / "store.db").close()
@@ -416,10 +426,20 @@ def test_folders_fill_a_record_and_what_is_wrong_is_raised(
         assert store.demonstration(1).steps == before[0].steps
 
 
+def test_a_start_imports_the_demonstrations_of_its_tasks_only(
+    write: Write, policy: Path, tmp_path: Path
+) -> None:
+    folder = write({}, {"task_id": "miniwob/click-tab"})
+    Store(tmp_path / "store.db").close()
+    import_folders(run_with(policy, folder), RunPaths(tmp_path))
+    with StoreReader(tmp_path / "store.db") as store:
+        assert [one.task_id for one in store.demonstrations()] == ["miniwob/enter-text"]
+
+
 def test_a_start_does_not_bring_back_what_was_dropped(write: Write, policy: Path, tmp_path: Path) -> None:
     record = tmp_path / "store.db"
     folder = write({}, {"seed": 8})
-    fill = partial(import_folders, (folder,), policy, RunPaths(tmp_path), ContextSettings())
+    fill = partial(import_folders, run_with(policy, folder), RunPaths(tmp_path))
     Store(record).close()
     fill()
     with Store(record) as store:
