@@ -71,7 +71,8 @@ def _data(config: "PretrainConfig") -> str:
     for task, count in config.episodes:
         by_count.setdefault(count, []).append(f"`{task}`")
     parts = [
-        f"{count} successful episodes of each of {', '.join(tasks)}" for count, tasks in by_count.items()
+        f"{count} successful episode{'s' if count > 1 else ''} of each of {', '.join(tasks)}"
+        for count, tasks in by_count.items()
     ]
     if config.pages:
         parts.append(

@@ -30,7 +30,7 @@ def test_demonstrations_and_pages_become_a_policy_with_its_card(tmp_path: Path) 
     assert (tmp_path / "policy/demonstrations/pages/annotations.json").exists()
     assert SmallPolicy(tmp_path / "policy").codec.encode_prompt("click the button", ())
     card = (tmp_path / "policy/README.md").read_text()
-    assert "1 successful episodes of each of `miniwob/focus-text`" in card
+    assert "1 successful episode of each of `miniwob/focus-text`" in card
     assert "2 pages of 2 tasks" in card
     assert "| `miniwob/click-test-2` |" in card
     assert "reading 2 pages of 2 tasks" in told
