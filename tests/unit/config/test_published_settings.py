@@ -10,6 +10,7 @@ from dart.config.bundled import bundled_names, configuration_file
 from dart.config.cluster import is_cluster_file, load_cluster
 from dart.config.config import Config, differences, load_config
 from dart.config.gpus import GpuAssignment, assign_gpus, shared_gpu_problems
+from dart.config.sections import ExperiencePoolSettings
 from dart.curation.stall_diagnosis import Component, RunFacts, diagnose
 from dart.environments.actor import CANCEL_SHARE
 from dart.preflight.idle_environments import idle_lines
@@ -118,7 +119,7 @@ def test_the_tiny_job_is_told_what_is_in_the_repository_and_clicks_once() -> Non
     assert (config.curation.step_cap, config.training.kl_beta) == (1, 0.0)
 
 
-def test_the_job_with_the_pointer_head_differs_from_the_laptop_job_by_policy_and_unit_of_clicks_alone() -> (
+def test_the_job_with_the_pointer_head_differs_from_the_laptop_job_by_policy_unit_of_clicks_and_pool() -> (
     None
 ):
     one, two = load_config(CONFIGS / "laptop.toml"), load_config(CONFIGS / "laptop-pointer.toml")
@@ -126,6 +127,7 @@ def test_the_job_with_the_pointer_head_differs_from_the_laptop_job_by_policy_and
     changed = {
         "run": one.run.model_copy(update=run),
         "training": one.training.model_copy(update=training),
+        "curation": one.curation.model_copy(update={"experience_pool": ExperiencePoolSettings()}),
     }
     assert one.model_copy(update=changed) == two
 
