@@ -1,9 +1,9 @@
 """The coordinates that a vision-language policy writes, and their conversion to pixels of the screen.
 
 Qwen2-VL and its successors resize an image so that both sides are multiples of an image token's side and the
-area lies between two bounds (Wang et al. 2024, arXiv 2409.12191, section 2.1). UI-TARS-1.5 writes coordinates
-in whole pixels of the resized image; Qwen3-VL, InternVL and GLM-V write thousandths of the image's sides.
-Environments need pixels of the screen.
+area lies between two bounds (Wang et al. 2024, arXiv 2409.12191, section 2.1). Qwen2.5-VL, and UI-TARS-1.5
+with it, writes coordinates in whole pixels of the resized image; Qwen2-VL, with the first UI-TARS, Qwen3-VL,
+InternVL and GLM-V write thousandths of the image's sides. Environments need pixels of the screen.
 """
 
 import math
@@ -21,9 +21,8 @@ text needs numbers, they are pixels of the resized image."""
 
 POINTS_OF: Mapping[str, Points] = MappingProxyType(
     {
-        "qwen2_vl": "image",
         "qwen2_5_vl": "image",
-        **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), "thousandths"),
+        **dict.fromkeys(("qwen2_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), "thousandths"),
         **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v", "internvl"), "thousandths"),
     }
 )

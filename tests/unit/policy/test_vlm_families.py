@@ -194,6 +194,7 @@ def with_beginning(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "points", "said"),
     [
+        ("qwen2_vl", "auto", "(500,500)"),
         ("qwen2_5_vl", "auto", "(84,112)"),
         ("qwen3_vl", "auto", "(500,500)"),
         ("internvl", "auto", "(500,500)"),
