@@ -1,6 +1,6 @@
 """Loading the vision-language policy of a checkpoint with transformers. Imports torch and transformers."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +65,35 @@ def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
     hold the whole model in main memory while it loads."""
     is_frozen = not placement.is_trained or placement.lora_rank > 0
     precision = placement.precision if is_frozen else placement.weight_precision
-    module = AutoModelForImageTextToText.from_pretrained(
+    module, found = AutoModelForImageTextToText.from_pretrained(
         folder,
         local_files_only=True,
         trust_remote_code=False,
         use_safetensors=True,
         dtype=DTYPES[precision],
         device_map={"": device_of(placement.device)},
+        output_loading_info=True,
     )
+    _refuse_missing_weights(found["missing_keys"], found["unexpected_keys"])
     attend_windows_together(module)
     _switch_dropout_off(module)
     if not placement.is_trained:
         return module.eval().requires_grad_(False)  # type: ignore[no-any-return]
     return module.train()  # type: ignore[no-any-return]
+
+
+def _refuse_missing_weights(missing: Collection[str], unknown: Collection[str]) -> None:
+    """Raise ValueError when the files of a checkpoint lack weights of its model.
+
+    transformers only logs a warning, and gives such weights random values, in each process others.
+
+    unknown   names of weights in the files that the model does not have
+    """
+    if missing:
+        others = f", and hold {len(unknown)} of other names, such as {min(unknown)}" if unknown else ""
+        raise ValueError(
+            f"its files lack {len(missing)} weights of its model, such as {min(missing)}{others}"
+        )
 
 
 def _switch_dropout_off(module: nn.Module) -> None:

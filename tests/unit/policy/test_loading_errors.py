@@ -2,10 +2,13 @@
 
 import errno
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from dart.core.errors import DartError, DiskError, TemporaryError
 from dart.policy import small_policy
@@ -81,3 +84,32 @@ def test_a_configuration_that_is_no_json_object_is_damage(folder: Path, content:
     for reading in (load, load_codec, model_type):
         with pytest.raises(CheckpointError, match=r"damaged: expected a JSON object in config\.json, got"):
             reading(folder)
+
+
+def prefixed(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {f"module.{name}": weight for name, weight in weights.items()}
+
+
+def without_a_layer(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: weight for name, weight in weights.items() if "layers.1.mlp" not in name}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (prefixed, r"lack \d+ weights .* lm_head\.weight, and hold \d+ of other names, such as module"),
+        (without_a_layer, r"lack 3 weights of its model, such as model\.language_model\.layers\.1\.mlp"),
+    ],
+)
+def test_weights_that_a_checkpoint_lacks_are_named_and_not_drawn_at_random(
+    tiny_qwen: Path,
+    tmp_path: Path,
+    change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
+    said: str,
+) -> None:
+    policy = shutil.copytree(tiny_qwen, tmp_path / "policy")
+    file = policy / "model.safetensors"
+    save_file(change(load_file(file)), file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=f"{policy} is damaged: its files {said}"):
+        load(policy)
