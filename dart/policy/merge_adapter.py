@@ -7,12 +7,15 @@ Imports torch and transformers.
 """
 
 import argparse
+import math
 from pathlib import Path
+
+import torch
+from safetensors import safe_open
 
 from dart.policy.adapter_files import OtherBase, adapter_settings, base_of, fingerprint
 from dart.policy.load import CheckpointError, load
 from dart.policy.placement import ModelPlacement
-from dart.policy.vlm_processor import load_config
 from dart.store.checkpoints import load_checkpoint
 
 
@@ -41,7 +44,19 @@ def merge(version: Path, out: Path, base: Path | None = None) -> None:
     )
     policy = load(base, placement=placement, resume=version)
     out.mkdir(parents=True)
-    policy.save(out, dtype=load_config(base).dtype)
+    policy.save(out, dtype=_precision_of(base))
+
+
+def _precision_of(base: Path) -> torch.dtype:
+    """Return the precision of the largest weight in a policy's first file of weights.
+
+    Its config.json need not name it at the top: that of Qwen3-VL names it below `text_config`.
+    """
+    with safe_open(min(base.glob("*.safetensors")), framework="pt") as opened:
+        weights = [opened.get_slice(name) for name in opened.keys()]  # noqa: SIM118  # it is no dictionary
+        largest = max(weights, key=lambda weight: math.prod(weight.get_shape()))
+        dtype: torch.dtype = largest[:1].dtype
+    return dtype
 
 
 def main() -> None:

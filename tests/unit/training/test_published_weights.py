@@ -1,5 +1,6 @@
 """What a version holds for engines, and what it holds for the trainer, which resumes from it exactly."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -175,11 +176,18 @@ def test_an_adapter_of_another_base_is_refused_and_the_old_policy_answers_on(
     assert engine.version == 0
 
 
-def test_a_merged_policy_has_the_precision_of_its_base(tiny_qwen: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_merged_policy_has_the_precision_of_its_base(
+    tiny_qwen: Path, tmp_path: Path, is_named: bool
+) -> None:
     pytest.importorskip("peft", reason="the adapter needs peft: pip install 'dartrl[lora]'")
     base = tmp_path / "base"
     base.mkdir()
     load(tiny_qwen, placement=ModelPlacement(device="cpu")).save(base, dtype=torch.bfloat16)
+    if not is_named:  # at the top, as in the configuration of Qwen3-VL
+        described = json.loads((base / "config.json").read_text())
+        del described["dtype"]
+        (base / "config.json").write_text(json.dumps(described))
     merge(Learner(base, ADAPTER).save(tmp_path / "one"), tmp_path / "merged")
     whole, of_base = (load_file(folder / "model.safetensors") for folder in (tmp_path / "merged", base))
     assert {tensor.dtype for tensor in whole.values()} == {torch.bfloat16}
