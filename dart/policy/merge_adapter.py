@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
+from dart.core.errors import DartError
 from dart.policy.adapter_files import OtherBase, adapter_settings, base_of, fingerprint
 from dart.policy.load import CheckpointError, load
 from dart.policy.placement import ModelPlacement
@@ -69,7 +70,12 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder to write the policy to; it must not exist")
     parser.add_argument("--base", type=Path, help="folder of the base policy, if it has moved")
     options = parser.parse_args()
-    merge(options.version, options.out, options.base)
+    if options.out.exists():  # found only after the base policy is loaded otherwise
+        parser.error(f"OUT must be a new folder, but {options.out} exists already; name another one")
+    try:
+        merge(options.version, options.out, options.base)
+    except DartError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

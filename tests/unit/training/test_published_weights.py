@@ -14,7 +14,7 @@ from dart.policy import written_weights
 from dart.policy.adapter_files import ADAPTER_FOLDER, BASE_FILE, OtherBase
 from dart.policy.load import CheckpointError, load
 from dart.policy.lora import ADAPTER_FILE
-from dart.policy.merge_adapter import merge
+from dart.policy.merge_adapter import main, merge
 from dart.policy.placement import ModelPlacement
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import (
@@ -193,6 +193,16 @@ def test_a_merged_policy_has_the_precision_of_its_base(
     assert {tensor.dtype for tensor in whole.values()} == {torch.bfloat16}
     assert equal(whole, of_base)  # a new adapter changes nothing
     assert '"dtype": "bfloat16"' in (tmp_path / "merged" / "config.json").read_text()
+
+
+def test_the_command_that_merges_names_what_is_wrong_before_it_loads_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for out, said in ((tmp_path, "exists already; name another one"), (tmp_path / "new", "got nothing")):
+        monkeypatch.setattr("sys.argv", ["merge_adapter", str(tmp_path / "v000001"), str(out)])
+        with pytest.raises(SystemExit, match="2"):
+            main()
+        assert said in capsys.readouterr().err
 
 
 def test_an_adapter_is_no_policy_and_the_remedy_that_is_said_makes_one(
