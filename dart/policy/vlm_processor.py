@@ -16,8 +16,15 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
 from dart.policy.protocols import UnsupportedCheckpoint
 
-NAMED_IN = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+IMAGES = "preprocessor_config.json"
+"""File of a checkpoint with the settings of its image processor."""
+
+NAMED_IN = ("processor_config.json", IMAGES, "tokenizer_config.json")
 """Files of a checkpoint that may name the class of its processor."""
+
+RENAMED = {"Qwen2_5_VLImageProcessor": "Qwen2VLImageProcessor"}
+"""Names of image processors that transformers had early in 2025 and checkpoints still have, mapped to those
+that it has now."""
 
 CANNOT = (ImportError, OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError)
 """Exceptions by which a processor shows that a file or a package that it requires is missing."""
@@ -137,6 +144,12 @@ def _image_processor(folder: Path) -> Any:
             folder, local_files_only=True, trust_remote_code=False, backend="pil"
         )
     except CANNOT as error:
+        named = json_of(folder / IMAGES).get("image_processor_type")
+        if (now := RENAMED.get(str(named))) is not None:
+            raise UnsupportedCheckpoint(
+                f"{folder / IMAGES} names the image processor {named}, which transformers "
+                f'{transformers.__version__} calls {now}: write "{now}" there'
+            ) from error
         raise UnsupportedCheckpoint(
             f"{folder} has no image processor that can be used: {error}; install or restore what is missing, "
             "or use another checkpoint"

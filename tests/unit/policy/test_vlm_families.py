@@ -273,6 +273,19 @@ def test_what_a_checkpoint_lacks_is_named(
     assert said in refused(tiny_checkpoint("idefics3"), tmp_path, change)
 
 
+def test_an_image_processor_that_transformers_has_renamed_is_named_with_its_new_name(
+    tiny_checkpoint: Maker, tmp_path: Path
+) -> None:
+    def rename(folder: Path) -> None:
+        file = folder / "preprocessor_config.json"
+        settings = json.loads(file.read_text())
+        file.write_text(json.dumps({**settings, "image_processor_type": "Qwen2_5_VLImageProcessor"}))
+
+    said = refused(tiny_checkpoint("qwen2_5_vl"), tmp_path, rename)
+    assert "names the image processor Qwen2_5_VLImageProcessor, which" in said
+    assert said.endswith('write "Qwen2VLImageProcessor" there')
+
+
 def test_a_tokenizer_without_the_placeholder_is_named(tiny_checkpoint: Maker, tmp_path: Path) -> None:
     def other_placeholder(folder: Path) -> None:
         path = folder / "processor_config.json"
