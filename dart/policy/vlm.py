@@ -47,7 +47,7 @@ from dart.policy.sampling import (
     token_scores,
 )
 from dart.policy.vlm_codec import VisionLanguageCodec
-from dart.policy.vlm_drawing import Draw, PointerDraw, allowed, own_settings_only
+from dart.policy.vlm_drawing import Draw, PointerDraw, allowed
 from dart.policy.vlm_images import ImageTokens
 from dart.policy.vlm_pointer import (
     Seen,
@@ -111,7 +111,7 @@ class VisionLanguagePolicy(Policy):
             for prompt, row in zip(prompts, screens, strict=True)
         ]
         ids, mask, kinds = self._padded(rows)
-        with self._computing(), own_settings_only(_model_of(self.module)), self._seeing() as seen:
+        with self._computing(), self._seeing() as seen:
             draw = self._drawing(
                 temperatures, generator, self.newest_positions(rows, screens, ids.shape[1]), screens, seen
             )
@@ -172,7 +172,7 @@ class VisionLanguagePolicy(Policy):
         return logits
 
     def _generation(self) -> GenerationConfig:
-        """Return the settings of `generate`; it takes no others from the checkpoint (`own_settings_only`)."""
+        """Return the settings of `generate`; the loaded model has no others (`dart.policy.vlm_load`)."""
         return GenerationConfig(
             max_new_tokens=self._answer_tokens,
             do_sample=False,

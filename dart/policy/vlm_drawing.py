@@ -1,12 +1,10 @@
 """Drawing the next token of a vision-language model inside the `generate` of transformers. Imports torch."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor
+from transformers import LogitsProcessor
 
 from dart.policy.pointer.head import NEVER
 from dart.policy.pointer.patches import PatchGrid
@@ -102,22 +100,6 @@ class PointerDraw(Draw):
 
     def _read(self, token: Tensor) -> Tensor:
         return token.where(token < self._pointer.first_patch_id, self._pointer.token_id)
-
-
-@contextmanager
-def own_settings_only(model: Any) -> Iterator[None]:
-    """Make `generate` ignore the generation settings of the checkpoint, such as a repetition penalty.
-
-    `generate` takes every setting that its caller leaves open from the model, and a setting that changes
-    logits comes before `Draw`. Answers would then come from another distribution than training scores. The
-    model gets its settings back afterwards, because saved versions hold them.
-    """
-    of_checkpoint = model.generation_config
-    model.generation_config = GenerationConfig()
-    try:
-        yield
-    finally:
-        model.generation_config = of_checkpoint
 
 
 def allowed(logits: Tensor, forbidden: Sequence[int]) -> Tensor:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoModelForImageTextToText
+from transformers import AutoModelForImageTextToText, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from dart.policy.base import Policy
@@ -23,7 +23,7 @@ transformers_logging.disable_progress_bar()  # a bar per checkpoint would break 
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf")
 
-NOT_COPIED = ("config.json", "generation_config.json", "state.json")
+NOT_COPIED = ("config.json", "state.json")
 """Files of a checkpoint, besides weights, that each saved version writes anew; the other files are copied."""
 
 MOST_BYTES = 64 * 2**20
@@ -61,6 +61,10 @@ def load_vlm(folder: Path, prompt_spec: PromptSpec, placement: ModelPlacement, r
 def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
     """Load the model onto its device. Frozen weights get the precision of the computation.
 
+    The model has none of the checkpoint's settings for `generate`, such as a repetition penalty: a setting
+    that changes logits would come before `Draw`, and answers would come from another distribution than
+    training scores. Saved versions have them, as a copy of the file.
+
     Each weight is read directly to the device. Otherwise every rank and engine of a machine with GPUs would
     hold the whole model in main memory while it loads."""
     is_frozen = not placement.is_trained or placement.lora_rank > 0
@@ -75,6 +79,7 @@ def _module(folder: Path, placement: ModelPlacement) -> nn.Module:
         output_loading_info=True,
     )
     _refuse_missing_weights(found["missing_keys"], found["unexpected_keys"])
+    module.generation_config = GenerationConfig()
     attend_windows_together(module)
     _switch_dropout_off(module)
     if not placement.is_trained:

@@ -29,7 +29,7 @@ SHARE = "share-"
 def write_model(
     module: Any, folder: Path, weights: Mapping[str, Tensor] | None = None, dtype: torch.dtype | None = None
 ) -> None:
-    """Write configuration and weights of a model into a folder.
+    """Write configuration and weights of a model into a folder, without settings for `generate`.
 
     weights   the weights to write, by name; None: the current weights of the module
     dtype     precision in which floating-point weights are written; None: the precision that they have
@@ -38,6 +38,7 @@ def write_model(
     if dtype is not None:
         held = _converted(held, dtype)
     module.save_pretrained(folder, state_dict=held, max_shard_size=MOST_FILE_BYTES)
+    (folder / "generation_config.json").unlink(missing_ok=True)
     if dtype is not None:
         _name_dtype(folder / "config.json", dtype)
 
