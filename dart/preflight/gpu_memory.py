@@ -18,6 +18,7 @@ from pathlib import Path
 
 from dart.config.config import Config
 from dart.config.gpus import GpuAssignment
+from dart.config.sections import TrainingSettings
 from dart.inference.vllm_passes import pass_tokens
 from dart.inspect.formatting import size
 from dart.policy.configuration import is_small_policy
@@ -46,6 +47,8 @@ TOWER_BYTES = 20
 layer twice, and three times the 2.7 times wider inside of its MLP."""
 
 NO_ROOM = "no room for a cache within rollout.vllm.memory"
+
+WITHOUT_LIMIT = "and activations, for which training.micro_batch_tokens sets no limit"
 
 SMI_DEADLINE_S = 10.0
 
@@ -153,7 +156,9 @@ def on_gpus(
             found.setdefault(gpu, []).append(holder)
     for rank, gpu in enumerate(assignment.trainer):
         name = f"trainer, rank {rank}" if config.training.ranks > 1 else "trainer"
-        found.setdefault(gpu, []).append(Holder(name=name, parts=dict(_trainer(config, policy, dimensions))))
+        is_unlimited = dimensions is not None and config.training.micro_batch_tokens == 0
+        parts, note = dict(_trainer(config, policy, dimensions)), WITHOUT_LIMIT if is_unlimited else ""
+        found.setdefault(gpu, []).append(Holder(name=name, parts=parts, note=note))
     return dict(sorted(found.items(), key=lambda one: (len(one[0]), one[0])))
 
 
@@ -205,6 +210,14 @@ def _trainer(config: Config, policy: PolicySize, dimensions: Dimensions | None) 
     if dimensions is None:
         return
     training = config.training
+    if training.micro_batch_tokens > 0:
+        yield "activations", _activation_bytes(training, dimensions)
+    answers = training.micro_batch * config.context.answer_tokens
+    yield "logits", LOGIT_COPIES * 4 * answers * dimensions.vocabulary
+
+
+def _activation_bytes(training: TrainingSettings, dimensions: Dimensions) -> int:
+    """Return the bytes of the activations of a pass with `training.micro_batch_tokens` tokens."""
     scale = BYTES_OF_DTYPE[training.precision] / 2
     tokens = training.micro_batch_tokens
     is_whole = training.lora.rank == 0  # otherwise the vision tower is frozen and keeps nothing
@@ -215,9 +228,7 @@ def _trainer(config: Config, policy: PolicySize, dimensions: Dimensions | None) 
     kept = KEPT_BYTES if training.gradient_checkpointing else LAYER_BYTES
     kept_bytes = sum(kept * count * layers * width for count, layers, width in widths)
     one_layer = max(LAYER_BYTES * count * width for count, _, width in widths)
-    answers = training.micro_batch * config.context.answer_tokens
-    yield "activations", int(scale * (kept_bytes + one_layer * training.gradient_checkpointing))
-    yield "logits", LOGIT_COPIES * 4 * answers * dimensions.vocabulary
+    return int(scale * (kept_bytes + one_layer * training.gradient_checkpointing))
 
 
 def gpu_lines(found: Mapping[str, Sequence[Holder]], gpu_bytes: int | None, where: str = "GPU") -> list[str]:

@@ -115,6 +115,16 @@ def test_an_engine_is_counted_with_the_pass_that_it_is_started_with_or_the_large
         assert engine.parts["activations"] == expected
 
 
+def test_activations_of_passes_without_a_limit_are_named_and_not_counted_as_nothing(tmp_path: Path) -> None:
+    file = bundled_folder() / "one-gpu-miniwob.toml"
+    config = with_published(load_config(file, ["training.micro_batch_tokens=0"]), tmp_path)
+    policy, dimensions = counted(config)
+    trainer = on_gpus(config, policy, dimensions, assign_gpus(config, ()), 24 * GIB)["0"][1]
+    assert "activations" not in trainer.parts
+    said = "(and activations, for which training.micro_batch_tokens sets no limit)"
+    assert gpu_lines({"0": [trainer]}, 24 * GIB)[1].endswith(said)
+
+
 def test_what_does_not_fit_is_said_with_by_how_much() -> None:
     full = {"0": [Holder(name="rollout-0", parts={"weights": 3 * GIB})]}
     assert gpu_lines(full, 2 * GIB)[-1].startswith("    that is 1.0 GiB more than it has; use ")
