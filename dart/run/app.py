@@ -66,6 +66,10 @@ plays the 600 episodes of its final evaluation in about 40 s."""
 LAST_UPDATE_S = 20.0
 """Seconds kept free at the end of the time budget for the last update."""
 
+UNUSABLE = (UnsupportedCheckpoint.__name__, "CheckpointError")
+"""Names of the errors of a checkpoint that no further try can load. The class of the second one,
+`dart.policy.load.CheckpointError`, is not imported, because its module imports torch."""
+
 CONTINUE = "nothing that was stored is lost, continue with --resume"
 """What to do after a failure of a run whose directory is kept."""
 
@@ -314,8 +318,9 @@ def refuse_early_end(verdict: str, paths: RunPaths, remedy: str) -> None:
     why = verdict or "the root supervisor was killed"
     if StoreTakenOver.__name__ in why:
         raise RunDirectoryError(why)
-    if UnsupportedCheckpoint.__name__ in why:
-        raise UnavailableError(newest_failure(paths.root, UnsupportedCheckpoint.__name__) or why)
+    for unusable in UNUSABLE:
+        if unusable in why:
+            raise UnavailableError(newest_failure(paths.root, unusable) or why)
     if (wrong := f"{ConfigurationError.__name__}: ") in why:
         raise ConfigurationError(
             newest_failure(paths.root, ConfigurationError.__name__) or why.partition(wrong)[2]

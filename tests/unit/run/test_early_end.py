@@ -14,11 +14,14 @@ from dart.core.errors import (
     UnavailableError,
 )
 from dart.core.run_directory import RunPaths
+from dart.policy.load import CheckpointError
+from dart.policy.protocols import UnsupportedCheckpoint
 from dart.run import app, evaluation
 from supervision.reports import Offender, SupervisorReport, append
 
 WHOLE = "/models/x has no image processor that can be used: it is not there; restore it"
-CUT = "gave up: child 'rollout-0' failed once more (exit code 70: a.UnsupportedCheckpoint: /models/x has no"
+CUT = "gave up: child 'rollout-0' failed once more (exit code 70: a.{}: /models/x has no"
+UNUSABLE = ("UnsupportedCheckpoint", "CheckpointError")
 
 
 def died(run_dir: Path, reason: str, context: str = "child_terminated") -> None:
@@ -31,15 +34,16 @@ def died(run_dir: Path, reason: str, context: str = "child_terminated") -> None:
     )
 
 
+@pytest.mark.parametrize("kind", UNUSABLE)
 def test_a_checkpoint_that_engines_cannot_load_is_named_in_full_and_is_no_temporary_error(
-    tmp_path: Path,
+    tmp_path: Path, kind: str
 ) -> None:
-    died(tmp_path, f"exit code 70: dart.policy.protocols.UnsupportedCheckpoint: {WHOLE}")
+    died(tmp_path, f"exit code 70: dart.policy.protocols.{kind}: {WHOLE}")
     died(tmp_path, "signal 9")
-    died(tmp_path, f"once more (exit code 70: UnsupportedCheckpoint: {WHOLE}): over 1 restarts", "shutdown")
+    died(tmp_path, f"once more (exit code 70: {kind}: {WHOLE}): over 1 restarts", "shutdown")
 
     with pytest.raises(UnavailableError) as error:
-        app.refuse_early_end(CUT, RunPaths(tmp_path), app.CONTINUE)
+        app.refuse_early_end(CUT.format(kind), RunPaths(tmp_path), app.CONTINUE)
 
     assert str(error.value) == WHOLE
 
@@ -61,7 +65,7 @@ def test_a_wrong_configuration_that_an_actor_found_is_no_temporary_error(tmp_pat
 
 def test_without_its_report_the_verdict_itself_is_said(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="/models/x has no"):
-        app.refuse_early_end(CUT, RunPaths(tmp_path), app.CONTINUE)
+        app.refuse_early_end(CUT.format(UNUSABLE[0]), RunPaths(tmp_path), app.CONTINUE)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +81,10 @@ def test_the_error_of_a_run_that_can_go_on_ends_with_the_remedy(
 ) -> None:
     with pytest.raises(error, match=r"; do this$"):
         app.refuse_early_end(verdict, RunPaths(tmp_path), "do this")
+
+
+def test_the_names_of_unusable_checkpoints_are_those_of_their_errors() -> None:
+    assert (UnsupportedCheckpoint.__name__, CheckpointError.__name__) == app.UNUSABLE
 
 
 def test_a_record_that_another_run_has_taken_over_is_not_continued(tmp_path: Path) -> None:
