@@ -71,11 +71,14 @@ def layout_of(folder: Path) -> Layout:
 
 
 def _is_tied(folder: Path) -> bool:
+    """Whether a checkpoint's configuration ties the head. transformers before 5 says so in `text_config`."""
     try:
         config = json.loads((folder / "config.json").read_text())
     except FileNotFoundError:
         return False
-    return bool(config.get("tie_word_embeddings"))
+    text = config.get("text_config")
+    parts = [config, text] if isinstance(text, dict) else [config]
+    return any(part.get("tie_word_embeddings") for part in parts)
 
 
 def refuse_other_layout(served: Layout, folder: Path) -> None:

@@ -98,11 +98,16 @@ def test_an_index_that_is_none_is_named(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
-def test_a_head_that_is_the_embedding_may_be_written_or_not(tmp_path: Path, is_tied: bool) -> None:
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_head_that_is_the_embedding_may_be_written_or_not(
+    tmp_path: Path, is_tied: bool, is_old: bool
+) -> None:
+    """A configuration that transformers before 5 has written says it of the text."""
     with_head = checkpoint(tmp_path / "v1", **{"embed": (8, 4), "lm_head.weight": (8, 4)})
     without = checkpoint(tmp_path / "v2", embed=(8, 4))
-    for folder in (with_head, without):
-        (folder / "config.json").write_text(json.dumps({"tie_word_embeddings": is_tied}))
+    tie = {"tie_word_embeddings": is_tied}
+    (with_head / "config.json").write_text(json.dumps({"text_config": tie} if is_old else tie))
+    (without / "config.json").write_text(json.dumps(tie))
     if is_tied:
         refuse_other_layout(layout_of(with_head), without)
         refuse_other_layout(layout_of(without), with_head)
