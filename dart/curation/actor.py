@@ -282,7 +282,7 @@ class CuratorActor(Actor):
             self._is_paused = call.is_held
             log_event(self.log, event)
         now_s = self.clock.unix_s()
-        playing = sum(self._is_at_work(one.environment) for one in self._playing())
+        playing = len({one.environment for one in self._leased(now_s) if self._is_at_work(one.environment)})
         playing += sum(self._is_exploring(lease, now_s) for lease in self._reader.held_leases())
         is_training = self._is_batch_open() or bool(self._ahead)
         return m.WorkPaused(is_held=self._is_paused, playing=playing, is_training=is_training)
@@ -515,7 +515,14 @@ class CuratorActor(Actor):
             paused=self._record.paused,
         )
 
+    def _leased(self, now_unix_s: float) -> Iterator[Playing]:
+        """Yield a description of each episode that is leased, also of one that an earlier phase began."""
+        yield from self._service.curator.played(now_unix_s)
+        yield from self._guided.playing(now_unix_s)
+        yield from self._evaluations.playing(now_unix_s)
+
     def _playing(self) -> tuple[Playing, ...]:
+        """Describe the episodes of the present phase that are leased."""
         now_s = self.clock.unix_s()
         if self._phase() is RunPhase.TRAINING:
             return (*self._service.curator.played(now_s), *self._guided.playing(now_s))

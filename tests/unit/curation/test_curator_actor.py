@@ -612,6 +612,25 @@ def test_an_episode_whose_environment_died_is_not_waited_for(
     assert held(system, None).playing == 0, "it is another one by that name"
 
 
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_an_episode_that_began_before_training_ended_is_waited_for(
+    bench: InMemorySystem, tmp_path: Path, is_measured: bool
+) -> None:
+    system = System(bench, tmp_path, evaluation={**TWO_SEEDS, "after": is_measured})
+    system.bench.kill("curator")
+    system.start_curator(training_ends_boot_s=bench.clock.boot_s() + 30.0)
+    lease = system.lease()
+    system.bench.advance(40.0)
+    assert isinstance(system.work("env-001"), m.EvaluationTask if is_measured else m.NoWorkYet)
+
+    assert held(system, True).playing == 1
+    with Store(system.path) as store:
+        store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease))
+    system.bench.tell("curator", m.RolloutStored(rollout_id=lease.rollout_id))
+    system.bench.settle()
+    assert held(system, None).playing == 0
+
+
 @pytest.mark.parametrize("what", ["system", "measured"])
 def test_an_episode_that_began_after_the_clock_was_set_back_is_waited_for(
     what: str, request: pytest.FixtureRequest
