@@ -33,6 +33,8 @@ class TaskState:
     step_cap: int
     demonstrations: dict[int, DemonstrationSummary]
     health: TaskHealth
+    is_unjudged: bool
+    """Whether an episode may have ended since N was decided last."""
     why_quarantined: str = ""
     unfinished: int = 0
     """Number of the task's groups that are not complete yet."""
@@ -81,6 +83,7 @@ class TaskTable:
         """Update a task with the reward and the number of steps (None: unknown) of a stored episode."""
         task = self[task_id]
         task.rewards.append(reward)
+        task.is_unjudged = True
         is_success = reward > self._rules.success_above
         if is_success and num_steps is not None:
             task.longest_success_steps = max(num_steps, task.longest_success_steps or 0)
@@ -123,10 +126,9 @@ class TaskTable:
                   quarantine
         """
         task, is_unplayable = self[decision.task_id], False
-        self._to_judge.pop(decision.task_id, None)
         match decision.kind:
             case DecisionKind.ROLLOUTS:
-                task.rollouts = int(decision.after)
+                task.rollouts, task.is_unjudged = int(decision.after), False
                 self._place(decision.task_id)
             case DecisionKind.STEP_CAP:
                 task.step_cap = int(decision.after)
@@ -224,7 +226,7 @@ class TaskTable:
     def _changes(self, task: TaskState, now_unix_s: float) -> Iterator[tuple[DecisionKind, str, str, str]]:
         """Yield each change of a task that is due: its kind, the values before and after, and the reason."""
         rollouts = self._rules.quota.rollouts(task.rollouts, task.rewards)
-        if rollouts != task.rollouts:
+        if task.is_unjudged and rollouts != task.rollouts:
             s = success(task.rewards, task.rollouts)
             reason = f"success {s:.2f} over the last {task.rollouts}"
             yield DecisionKind.ROLLOUTS, str(task.rollouts), str(rollouts), reason
@@ -257,12 +259,13 @@ class TaskTable:
             health=HEALTHY
             if quarantine is None or rules.task_quarantine is None
             else TaskHealth(quarantine=quarantine_of(quarantine)),
+            is_unjudged=_may_be_unjudged(statistics),
             why_quarantined="" if quarantine is None else quarantine.reason,
         )
         has_other_cap = (
             rules.step_cap is not None and rules.step_cap.after(task.longest_success_steps) != task.step_cap
         )
-        if has_other_cap or _may_be_unjudged(statistics):
+        if has_other_cap or task.is_unjudged:
             self._to_judge[task.task_id] = None
         return task
 

@@ -210,11 +210,24 @@ def test_a_number_that_a_crash_left_undecided_is_decided_by_the_next_curator(dec
     assert (decision.before, decision.after) == (before, after)
 
 
-def test_an_episode_that_was_judged_is_not_judged_again_by_the_next_curator() -> None:
+@pytest.mark.parametrize("step_cap", [None, SHORT.step_cap])
+def test_an_episode_that_was_judged_is_not_judged_again_by_the_next_curator(
+    step_cap: StepCap | None,
+) -> None:
     """Over the last 4 success is 0.75, which gives 3 rollouts; the last 3 alone would give 2."""
     world = World(DYNAMIC)
     world.plays(0.0, 1.0, 1.0, 1.0)
+    world.settings = replace(DYNAMIC, step_cap=step_cap)
     world.restarted()
+    decision = world.decided(DecisionKind.ROLLOUTS)
+    assert decision is not None
+    assert (decision.before, decision.after) == ("4", "3")
+
+
+def test_an_episode_that_was_judged_is_not_judged_again_when_an_attempt_fails() -> None:
+    world = World(replace(DYNAMIC, task_quarantine=LIMITS))
+    world.plays(0.0, 1.0, 1.0, 1.0)
+    fails(world, FaultKind.INFRASTRUCTURE)
     decision = world.decided(DecisionKind.ROLLOUTS)
     assert decision is not None
     assert (decision.before, decision.after) == ("4", "3")
