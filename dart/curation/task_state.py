@@ -189,7 +189,7 @@ class TaskTable:
             return f"{every}; those whose quarantine is over are being tried"
         task = self[task_id]
         assert task.health.quarantine is not None
-        left_s = max(0.0, task.health.quarantine.until_unix_s - now_unix_s)
+        left_s = task.health.quarantine.until_unix_s - now_unix_s
         return f"{every}; the next one is {task_id} in {left_s:.0f} s: {task.why_quarantined}"
 
     def quarantined(self, now_unix_s: float) -> dict[str, str]:
