@@ -12,7 +12,7 @@ from dart.config.config import Config
 from dart.core.messages import EventDraft
 from dart.inspect.utilisation import TimeWindow, spent
 from dart.store.actor import StoreActor
-from dart.store.event_retention import EVERY_S, last_of_incarnations
+from dart.store.event_retention import ENDS_MOST, EVERY_S, last_of_incarnations
 from dart.store.reader import StoreReader
 from dart.store.store import Store
 from dart.telemetry.events import PAUSED
@@ -118,12 +118,27 @@ def test_the_last_load_of_an_actor_that_was_replaced_is_kept(store: Store, clock
     assert spent(load, window)["env-000"]["in_episode_s"] == pytest.approx(830.0)
 
 
-def test_a_damaged_load_keeps_no_other_one_from_being_deleted() -> None:
-    def row(event_id: int, unix_s: float, data: str) -> SimpleNamespace:
-        return SimpleNamespace(event_id=event_id, subject="env-000", unix_s=unix_s, data=data)
+def row(event_id: int, unix_s: float, data: str, subject: str = "env-000") -> SimpleNamespace:
+    return SimpleNamespace(event_id=event_id, subject=subject, unix_s=unix_s, data=data)
 
+
+def test_a_damaged_load_keeps_no_other_one_from_being_deleted() -> None:
     rows = [row(1, 10.0, '{"wall_s": 5.0}'), row(2, 15.0, '{"wa'), row(3, 20.0, '{"wall_s": 1.5e-05}')]
     assert last_of_incarnations(rows) == [1]
+
+
+def test_the_loads_of_one_actor_do_not_end_an_incarnation_of_another() -> None:
+    rows = [
+        row(2 * at + own, at, f'{{"wall_s": {wall_s}}}', f"env-{own}")
+        for at in range(1, 4)
+        for own, wall_s in ((0, 100.0 + at), (1, 200.0 + at))
+    ]
+    assert last_of_incarnations(rows) == []
+
+
+def test_of_more_incarnations_than_a_statement_can_name_the_newest_are_kept() -> None:
+    rows = [row(number, 10.0 * number, '{"wall_s": 1.0}') for number in range(1, ENDS_MOST + 3)]
+    assert last_of_incarnations(rows) == list(range(2, ENDS_MOST + 2))
 
 
 def test_looking_again_and_again_keeps_what_one_look_at_the_end_keeps(

@@ -133,6 +133,26 @@ def test_a_spent_attempt_takes_what_was_parked_with_it(record: Store, lease: Rol
     assert (again.attempt, again.parked_steps) == (2, 0)
 
 
+def test_a_spent_attempt_takes_nothing_of_another_episode(record: Store, lease: RolloutLease) -> None:
+    other = record.lease_rollout(lease.group_id, "env-001", 60.0)
+    for parked in (lease, other):
+        record.park_rollout(parked.rollout_id, 1, STEPS, "", 8)
+    reassigned(record, lease.rollout_id)
+    record.release_rollout(lease.rollout_id, 2, FaultKind.INFRASTRUCTURE, "died", 3)
+    assert record.parked_steps(other.rollout_id) == STEPS
+
+
+def test_an_episode_that_ended_is_not_parked(
+    record: Store, lease: RolloutLease, fenced: Callable[[], int]
+) -> None:
+    record.finish_rollout(lease.rollout_id, 1, trajectory_for(lease))
+    assert record.park_rollout(lease.rollout_id, 1, STEPS, "", 8) == Park.FENCED
+    other = record.lease_rollout(lease.group_id, "env-001", 60.0)
+    record.release_rollout(other.rollout_id, 1, FaultKind.INFRASTRUCTURE, "overdue", 3)
+    assert record.park_rollout(other.rollout_id, 1, STEPS, "", 8) == Park.DUPLICATE
+    assert fenced() == 1
+
+
 def test_what_cannot_be_replayed_is_played_anew_as_a_new_attempt(record: Store, lease: RolloutLease) -> None:
     record.park_rollout(lease.rollout_id, 1, STEPS, "", 8)
     again = reassigned(record, lease.rollout_id)

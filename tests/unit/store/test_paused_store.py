@@ -210,16 +210,32 @@ def test_work_that_finds_no_room_is_done_when_there_is(
 ) -> None:
     wrapped = RuntimeError("the checkpoint was not written")
     wrapped.__cause__ = NO_ROOM
+    began_unix_s = bench.clock.unix_s()
     client.run(client.work([NO_ROOM, wrapped]))
     bench.settle()
     bench.advance(ROOM_RETRY_S)
     assert client.done == []
+    assert waited_unix_s(bench, "env-000") == int(began_unix_s + ROOM_RETRY_S), "it still waits"
     bench.advance(ROOM_RETRY_S)
     assert client.done == ["done"]
     with StoreReader(new_record) as reader:
         (event,) = reader.events()
     assert (event.kind, event.subject) == ("paused", "env-000")
+    assert event.data["began_unix_s"] == pytest.approx(began_unix_s)
     assert event.data["paused_s"] == pytest.approx(2 * ROOM_RETRY_S)
+
+
+def test_work_that_is_given_up_while_it_waits_reports_no_end_of_the_wait(
+    bench: InMemorySystem, new_record: RecordAddress, client: Client
+) -> None:
+    waiting = client.work([NO_ROOM])
+    client.run(waiting)
+    bench.settle()
+    waiting.close()
+    bench.settle()
+    assert not bench.row("env-000").ready
+    with StoreReader(new_record) as reader:
+        assert not reader.events()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EACCES, "denied"), ValueError("damaged")], ids=str)

@@ -77,6 +77,13 @@ def test_a_group_issues_no_more_rollouts_than_it_wants(store: Store) -> None:
     assert store.conservation().issued == 1
 
 
+def test_a_dropped_group_issues_no_rollout(store: Store) -> None:
+    group_id = lease(store).group_id
+    store.drop_group(group_id, "stale")
+    with pytest.raises(StoreConflict, match=f"group {group_id} is dropped with 1 of 2 rollouts issued"):
+        lease(store, group_id)
+
+
 def test_a_stored_trajectory_reads_back_bit_for_bit(store: Store) -> None:
     leased = lease(store)
     trajectory = trajectory_for(leased, reward=0.3, versions=(0, 1, 1))
@@ -176,12 +183,16 @@ def test_the_last_attempt_drops_the_rollout_with_its_reason(store: Store) -> Non
     assert store.conservation().dropped == 1
 
 
-def test_releasing_an_old_lease_is_fenced(store: Store) -> None:
+def test_releasing_an_old_lease_is_fenced_and_counted(store: Store, fenced: Callable[[], int]) -> None:
     leased = lease(store)
     store.release_rollout(leased.rollout_id, 1, FAULT, "browser died", 3)
     store.reassign_rollout(leased.rollout_id, "env-001", NOW)
     assert store.release_rollout(leased.rollout_id, 1, FAULT, "late", 3) == Release.FENCED
     assert store.rollout(leased.rollout_id).environment == "env-001"
+    store.drop_group(leased.group_id, "stale")
+    answers = [store.release_rollout(leased.rollout_id, fence, FAULT, "late", 3) for fence in (1, 2)]
+    assert answers == [Release.FENCED, Release.DUPLICATE]
+    assert fenced() == 2
 
 
 def test_releasing_a_lease_that_ended_well_spends_nothing(store: Store, fenced: Callable[[], int]) -> None:
@@ -211,6 +222,7 @@ def test_a_stored_rollout_is_not_leased_again(store: Store) -> None:
         ({"steps": ()}, "at least one step"),
         ({"seed": 8}, "expected a trajectory of"),
         ({"group_id": 99}, "expected a trajectory of"),
+        ({"task_id": "login-user"}, "expected a trajectory of"),
         ({"steps": (replace(step_at(0), logprobs=(0.0,)),)}, "step 0: 1 logprobs for 3 tokens"),
         ({"steps": (replace(step_at(0), entropies=(0.0, 1.0, float("inf"))),)}, "entropies must be finite"),
         ({"steps": (replace(step_at(0), token_ids=(), logprobs=(), entropies=()),)}, "no tokens"),
