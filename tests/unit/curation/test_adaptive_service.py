@@ -120,7 +120,7 @@ def test_a_group_keeps_what_it_was_opened_with() -> None:
 
 def test_the_cap_follows_the_longest_success_and_grows_with_it() -> None:
     world = World(SHORT)
-    for steps, cap in ((3, 4), (2, 4), (6, 7), (10, 10)):
+    for steps, cap in ((1, 2), (3, 4), (2, 4), (6, 7), (10, 10)):
         world.plays(1.0, 1.0, 1.0, 1.0, steps=steps)
         assert world.lease().step_cap == cap
         world.restarted()
@@ -129,7 +129,7 @@ def test_the_cap_follows_the_longest_success_and_grows_with_it() -> None:
     assert decision.reason == "longest success 10 steps + slack 1, at most 10"
 
 
-@pytest.mark.parametrize(("success_above", "cap"), [(0.5, 4), (0.2, 7)])
+@pytest.mark.parametrize(("success_above", "cap"), [(0.5, 4), (0.4, 4), (0.2, 7)])
 def test_a_partial_score_sets_the_cap_only_above_the_threshold(success_above: float, cap: int) -> None:
     world = World(replace(SHORT, success_above=success_above))
     world.plays(0.4, 0.0, 0.0, 0.0, steps=6)
@@ -364,6 +364,15 @@ def test_where_screens_follow_from_seeds_failing_groups_are_opened_where_a_demon
     assert len(seeds) > 3
 
 
+def test_a_failed_group_asks_for_a_guided_episode_also_where_its_demonstration_is_used_up() -> None:
+    world, pool_id = guiding(PoolRule(max_uses=1, guided_attempts=3))
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    world.restarted()
+    assert guide_of(world) is None
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    assert guide_of(world) == pool_id
+
+
 # ---- quarantine ----
 
 
@@ -425,13 +434,68 @@ def test_a_task_without_success_rests_over_a_restart_and_then_one_group_is_tried
     world = quarantined()
     assert world.told[-1].reason == "2 groups in a row had no success"
     world.restarted()
-    assert isinstance(world.work(), NoWorkYet)
+    answer = world.work()
+    assert isinstance(answer, NoWorkYet)
+    assert answer.reason == (
+        "every task is in quarantine (1); the next one is click-test in 100 s: "
+        "2 groups in a row had no success"
+    )
     world.now_unix_s += 100
     trial = [world.lease(f"env-{number:03d}").group_id for number in range(4)]
     assert len(set(trial)) == 1
     answer = world.work("env-004")
     assert isinstance(answer, NoWorkYet)
     assert answer.reason == "every task is in quarantine (1); those whose quarantine is over are being tried"
+
+
+def test_a_quarantined_task_is_played_where_quarantines_are_switched_off() -> None:
+    world = quarantined()
+    world.settings = replace(world.settings, task_quarantine=None)
+    world.restarted()
+    assert isinstance(world.work(), RolloutLease)
+
+
+def test_a_quarantine_is_shown_until_it_is_over_and_only_of_a_task_that_is_trained() -> None:
+    world = quarantined()
+    trained = world.settings
+    for tasks, shown in ((("login-user",), set()), (("click-test",), {"click-test"})):
+        world.settings = replace(trained, tasks=tasks)
+        world.restarted()
+        assert set(world.service.curator.tasks.quarantined(world.now_unix_s)) == shown
+    world.now_unix_s += 100
+    assert world.service.curator.tasks.quarantined(world.now_unix_s) == {}
+
+
+def test_no_guided_episode_is_played_of_a_task_in_quarantine() -> None:
+    pool = PoolRule(max_uses=1, guided_attempts=3)
+    world = World(replace(RESTS, tasks=("click-test",), pool=pool))
+    pool_id = world.record.add_demonstration("click-test", 3, num_steps=2)
+    world.restarted()
+    world.plays(0.0, 0.0, 0.0, 0.0)
+    assert guide_of(world) == pool_id
+    fails(world, *[FaultKind.INFRASTRUCTURE] * 4)
+    assert guide_of(world) is None
+    world.now_unix_s += 100
+    world.plays(1.0)
+    assert guide_of(world) == pool_id
+
+
+def test_a_group_of_successes_that_a_restarted_curator_drops_is_no_failure() -> None:
+    limits = LIMITS.model_copy(update={"groups_without_success": 1})
+    world = World(replace(RESTS, tasks=("click-test",), task_quarantine=limits))
+    for lease in [world.lease(f"env-{number:03d}") for number in range(4)]:
+        world.record.finish(lease, 1.0, 3, 0)
+    world.restarted()
+    assert world.record.drops == {"no_spread": 4}
+    assert world.told == []
+
+
+def test_an_environment_that_could_not_say_that_it_stored_its_episode_is_no_fault() -> None:
+    world = World(RESTS)
+    lease = world.lease()
+    world.record.finish(lease, 0.0, 3, 0)
+    world.lease()
+    assert world.service.curator.tasks[lease.task_id].health.failed_attempts == 0
 
 
 def test_groups_whose_rewards_differ_without_a_success_count_once_when_they_are_complete() -> None:
@@ -518,6 +582,7 @@ def test_a_success_releases_a_task_at_once() -> None:
     world = quarantined()
     world.now_unix_s += 100
     world.plays(1.0)
+    assert world.told[-1].before == world.told[-2].after
     assert (world.told[-1].after, world.told[-1].reason) == (
         "",
         "a group had a success after 100 s of quarantine",
@@ -612,6 +677,27 @@ def test_over_provisioning_bounds_the_groups_in_flight_and_carries_the_surplus_o
     batch = at_once(world.service.batch())
     assert isinstance(batch, Batch)
     assert slow in batch.group_ids
+
+
+# ---- messages and tasks of before ----
+
+
+def test_a_message_that_comes_twice_counts_its_episode_and_its_group_once() -> None:
+    world = World(SETTINGS)
+    lease = world.plays(0.0, 1.0, 0.0, 1.0)
+    at_once(world.service.look(lease.rollout_id))
+    task = world.service.curator.tasks["click-test"]
+    assert (list(task.rewards), task.unfinished) == ([0.0, 1.0, 0.0, 1.0], 0)
+
+
+def test_the_groups_of_a_task_that_is_trained_no_longer_are_played_to_their_end() -> None:
+    world = World(SETTINGS)
+    first = world.lease()
+    world.settings = replace(SETTINGS, tasks=("login-user",))
+    world.restarted()
+    world.stores(first, 1.0)
+    assert world.plays(0.0, 1.0, 1.0).group_id == first.group_id
+    assert world.lease().task_id == "login-user"
 
 
 # ---- parked episodes ----

@@ -13,10 +13,19 @@ from dart.core.messages import (
     OpenGroup,
     ReassignRollout,
     ReleaseRollout,
+    UseDemonstration,
 )
-from dart.core.records import Batch, GroupRecord, RolloutRecord, Snapshot, TaskStatistics
+from dart.core.records import (
+    Batch,
+    DemonstrationSummary,
+    GroupRecord,
+    RolloutRecord,
+    Snapshot,
+    TaskStatistics,
+)
 from dart.core.types import FaultKind, RolloutState
 from dart.curation.curator import Curator, Liveness, RevokeLease
+from dart.curation.experience_pool import PoolRule
 from dart.curation.quota import fixed_quota
 from dart.curation.settings import CuratorSettings
 from dart.curation.task_selection import ByExpectedSpread
@@ -188,7 +197,9 @@ def test_only_an_environment_that_died_by_itself_speaks_against_its_task(
     decision = book.work_for("env-008", NOW)
 
     assert isinstance(decision, RevokeLease)
-    assert (decision.release.fault_kind, decision.environment_lost) == (fault_kind, environment_lost)
+    (overdue,) = book.overdue(NOW + 30)
+    for revoked in (decision, overdue):
+        assert (revoked.release.fault_kind, revoked.environment_lost) == (fault_kind, environment_lost)
 
 
 def test_an_environment_that_asks_while_it_holds_a_lease_loses_it() -> None:
@@ -302,6 +313,63 @@ def test_no_groups_are_named_that_are_too_old_when_the_open_batch_is_committed()
     trains(book, 1, 2)
     assert isinstance(book.batch_ahead(), NoWorkYet)
     assert book.batch(NOW) == lease_batch(3, 4)
+
+
+def test_no_groups_are_named_without_a_slow_one_that_would_be_too_old_for_the_update_after_them() -> None:
+    """The batch after the open one is trained at version 6, and the slow group has to be in it."""
+    live = (*(ready(number) for number in range(1, 5)), playing(5, policy_version=4))
+    settings = replace(SETTINGS, staleness_bound=2)
+    book = Curator(settings, Snapshot(groups=live, tasks=(), batch=None, version=5), 5)
+    trains(book, 1, 2)
+    decision = book.batch_ahead()
+    assert isinstance(decision, NoWorkYet)
+    assert decision.reason == "group 5 (click-test) must be in the next batch and is still being played"
+
+
+def test_groups_at_the_trainer_are_no_over_provisioning() -> None:
+    live = Snapshot(groups=(ready(1), ready(2)), tasks=(), batch=None, version=5)
+    book = Curator(replace(SETTINGS, over_provision=1.0), live, 5)
+    assert isinstance(book.work_for("env-000", NOW), NoWorkYet)
+    trains(book, 1, 2)
+    assert isinstance(book.work_for("env-000", NOW), OpenGroup)
+
+
+def failed(group_id: int, oldest: int = 5) -> GroupRecord:
+    first, second = 10 * group_id, 10 * group_id + 1
+    members = (rollout(first, group_id, reward=0.0, oldest=oldest), rollout(second, group_id, reward=0.0))
+    return group(group_id, *members, policy_version=oldest)
+
+
+def test_no_demonstration_is_spent_on_a_group_that_is_too_old() -> None:
+    demonstration = DemonstrationSummary(
+        pool_id=1,
+        task_id="click-test",
+        seed=7,
+        origin="oracle",
+        reward=1.0,
+        num_steps=2,
+        uses=0,
+        dropped=False,
+    )
+    known = TaskStatistics(
+        task_id="click-test",
+        groups_opened=2,
+        recent_rewards=(),
+        longest_success_steps=None,
+        demonstrations=(demonstration,),
+    )
+    live = Snapshot(groups=(failed(1, oldest=3), failed(2, oldest=4)), tasks=(known,), batch=None, version=5)
+    book = Curator(replace(SETTINGS, pool=PoolRule(max_uses=0)), live, 5)
+    assert book.demonstration_to_use() == UseDemonstration(group_id=2, pool_id=1)
+
+
+def test_a_curator_keeps_what_the_record_does_not_hold_from_the_one_that_it_replaces() -> None:
+    before, after = curator(failed(1)), curator()
+    before.liveness = Liveness(engines_answer=False)
+    before.wanted_guides = {3: "click-test"}
+    after.continue_from(before)
+    assert (after.liveness, after.wanted_guides) == (before.liveness, before.wanted_guides)
+    after.count_failed_groups()  # group 1 is not live any more
 
 
 def test_groups_that_teach_nothing_or_are_too_old_are_dropped() -> None:

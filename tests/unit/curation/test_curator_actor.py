@@ -14,7 +14,7 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.records import Batch, Evaluation, EvaluationPhase
 from dart.core.types import Demonstration, FaultKind, RolloutLease
-from dart.curation.actor import ALARMS_CHECK_S, CuratorActor
+from dart.curation.actor import ALARMS_CHECK_S, PATIENCE_S, CuratorActor
 from dart.curation.liveness_view import SERVED_LOOK_S
 from dart.store.actor import StoreActor
 from dart.store.browse_queries import RunBrowser, TrajectoryFilter
@@ -426,6 +426,22 @@ def test_how_an_evaluation_episode_was_played_is_recorded_with_its_result(measur
     assert (kept.seed, kept.play) == (task.seed, play)
 
 
+def test_a_greedy_episode_is_played_with_the_most_likely_answers_and_recorded_as_such(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    once = {"before": False, "after": True, "seeds_per_task": 1, "greedy_seeds_per_task": 1}
+    system = System(bench, tmp_path, evaluation={**once, "temperature": 0.75})
+    bench.kill("curator")
+    system.start_curator(training_ends_boot_s=0.0)
+    tasks = [system.work(), system.work("env-001")]
+    assert [task.temperature for task in tasks] == [0.75, 0.0]
+    for reward, task in enumerate(tasks):
+        ended(system, task, float(reward))
+    with system.reads() as reader:
+        found = {one.is_greedy: one.reward for one in reader.evaluations(EvaluationPhase.AFTER)}
+    assert found == {False: 0.0, True: 1.0}
+
+
 def test_a_result_for_an_earlier_curator_does_not_count(measured: System) -> None:
     task = measured.work()
     measured.bench.kill("curator")
@@ -584,6 +600,85 @@ def test_an_episode_that_an_older_version_began_is_played_again(ahead: System) -
     assert ahead.work().seed == task.seed
 
 
+def training(bench: InMemorySystem, tmp_path: Path, **settings: Any) -> tuple[System, Batch]:
+    """Of two groups that are ready, the trainer has one; training ends in 30 s."""
+    system = System(bench, tmp_path, training=ONE_GROUP | settings, evaluation=TWO_SEEDS)
+    bench.kill("curator")
+    with Store(system.path) as store:
+        for seed in (7, 8):
+            add_ready_group(store, seed)
+    system.start_curator(training_ends_boot_s=bench.clock.boot_s() + 30.0)
+    return system, trainer_asks(system, m.BatchRequest())
+
+
+def test_after_training_the_trainer_gets_its_open_batch_again_and_no_other_one(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system, batch = training(bench, tmp_path)
+    bench.advance(40.0)
+    again = trainer_asks(system, m.BatchRequest())
+    assert (again.group_ids, again.fence) == (batch.group_ids, 2)
+    assert system.work().reason == "the last batch is still being trained"
+    commit(system, again, version=1)
+    assert trainer_asks(system, m.BatchRequest()).reason == "the run is in phase final evaluation"
+
+    serve(system, 1)
+    for _ in range(2):
+        task = system.work()
+        bench.ask("curator", m.EvaluationEnded(fence=task.fence, policy_version=1, reward=1.0))
+        bench.settle()
+    assert trainer_asks(system, m.BatchRequest()) == m.RunOver()
+
+
+def test_no_update_is_named_ahead_after_the_last_one_and_while_the_run_is_paused(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system, _ = training(bench, tmp_path, updates=2)
+    held(system, True)
+    none = "no update follows the one that is being committed"
+    assert trainer_asks(system, m.BatchAheadRequest()).reason == none
+    held(system, False)
+    assert trainer_asks(system, m.BatchAheadRequest()) == m.BatchAhead(group_ids=(2,))
+    system.bench.kill("curator")
+    system.args["config"]["training"]["updates"] = 1
+    system.start_curator()
+    assert trainer_asks(system, m.BatchAheadRequest()).reason == none
+
+
+def test_training_ends_after_so_many_actions(bench: InMemorySystem, tmp_path: Path) -> None:
+    system = System(bench, tmp_path, training={"actions": 4})
+    for reward in (1.0, 0.0):
+        played(system, system.lease(), reward)  # with two steps
+        bench.advance(POLL_S)
+    assert system.work().reason == "the run is over"
+
+
+def test_a_request_that_the_curator_could_not_see_to_for_long_gets_no_lease(system: System) -> None:
+    """The environment that asked may have given up."""
+    curator = system.bench.actor("curator")
+
+    async def write() -> None:
+        async with curator._service_lock:
+            await curator.sleep(PATIENCE_S + 1.0)
+
+    curator.run(write())
+    answer = system.bench.ask("curator", m.WorkRequest(environment=ENV), deadline_s=2 * PATIENCE_S)
+    system.bench.settle()
+    system.bench.advance(PATIENCE_S + 2.0)
+    assert answer.result().reason == "the curator was busy"
+
+
+def test_an_environment_that_got_work_counts_as_waiting_no_longer(system: System) -> None:
+    system.bench.kill(ENGINE)
+    assert isinstance(system.work(), m.NoWorkYet)
+    curator = system.bench.actor("curator")
+    assert set(curator._known_facts().environments_wait_because) == {ENV}
+    system.bench.start(Beats, ENGINE)
+    system.bench.advance(SERVED_LOOK_S)
+    system.lease()
+    assert curator._known_facts().environments_wait_because == {}
+
+
 def held(system: System, is_held: bool | None) -> Any:
     answer = system.bench.ask("curator", m.PauseWork(is_held=is_held))
     system.bench.settle()
@@ -594,8 +689,12 @@ def test_while_work_is_held_nothing_new_is_given_out_and_what_runs_is_counted(sy
     system.lease()
     assert held(system, True) == m.WorkPaused(is_held=True, playing=1, is_training=False)
     assert isinstance(system.work("env-001"), m.NoWorkYet)
+    held(system, True)
+    assert len(system.events(WORK_HELD)) == 1, "it was held already"
     assert held(system, False).is_held is False
+    system.bench.start(Beats, "env-001")
     system.lease("env-001")
+    assert held(system, True).playing == 2
 
 
 @pytest.mark.parametrize("what", ["system", "measured"])

@@ -74,6 +74,7 @@ def demonstration(pool_id: int = 1, **different: object) -> DemonstrationSummary
         (group(LOST, LOST, LOST), False),  # nobody failed: nobody played
         (group(FAILED, FAILED, SUCCEEDED), False),
         (group(FAILED, FAILED, rollout("stored", 0.01)), True),  # a partial score is no success
+        (group(FAILED, FAILED, rollout("stored", 0.5)), True),  # a success is above the threshold
         (group(FAILED, FAILED, rollout("stored", 0.6)), False),
         (group(FAILED, FAILED), False),  # one was not issued yet
         (group(FAILED, FAILED, AWAITING), False),
@@ -122,6 +123,7 @@ def test_chance_chooses_the_same_for_the_same_group_and_every_one_for_some_group
     chosen = [POOL.demonstration_for(one, known) for one in failed]
     assert chosen == [POOL.demonstration_for(one, reversed(known)) for one in failed]
     assert set(chosen) == set(known)
+    assert {GUIDING.guide_for(one, known) for one in failed} == set(known)
     assert chosen != [PoolRule(max_uses=2, order_seed=1).demonstration_for(one, known) for one in failed]
 
 
@@ -148,6 +150,7 @@ def test_a_task_that_always_fails_is_played_on_seeds_that_have_a_demonstration()
     known = [demonstration(1, seed=3), demonstration(2, seed=9)]
     assert set(seeds_for([0.0] * 32, *known)) == {3, 9}
     assert set(seeds_for([], *known)) == {3, 9}
+    assert set(seeds_for([0.5] * 32, *known)) == {3, 9}
 
 
 def test_the_more_it_succeeds_the_less_often_and_never_where_no_group_would_fail() -> None:
@@ -155,6 +158,11 @@ def test_the_more_it_succeeds_the_less_often_and_never_where_no_group_would_fail
     half = seeds_for([0.0, 1.0], known)
     assert 0 < half.count(3) < 40  # one in 16
     assert set(seeds_for([1.0], known)) == {None}
+
+
+def test_a_demonstration_that_can_only_guide_draws_groups_too() -> None:
+    worn = demonstration(1, seed=3, uses=2)
+    assert set(seeds_for([0.0], worn, pool=replace(MATCHING, guided_attempts=2))) == {3}
 
 
 def test_used_up_demonstrations_and_tasks_without_seeds_draw_nobody() -> None:

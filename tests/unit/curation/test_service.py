@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.codec import MAX_MESSAGE_BYTES, packed_bytes
-from dart.core.messages import NoWorkYet, RecordDecisions
+from dart.core.messages import BatchAhead, NoWorkYet, RecordDecisions
 from dart.core.records import Batch, DecisionKind, RolloutRecord, Snapshot, TaskDecision, TaskStatistics
 from dart.core.types import FaultKind, RolloutLease, RolloutState
 from dart.curation.quota import fixed_quota
@@ -97,6 +97,15 @@ def test_a_lost_rollout_is_the_next_thing_anybody_gets(service: CurationService)
     at_once(service.failed(lost.rollout_id, lost.fence, FaultKind.INFRASTRUCTURE, "browser died"))
     again = leased(service, "env-001")
     assert (again.rollout_id, again.attempt, again.fence) == (lost.rollout_id, 2, 2)
+
+
+def test_a_rollout_that_is_played_by_the_record_is_not_given_out_again(
+    service: CurationService, store: Store
+) -> None:
+    lost = leased(service, "env-000")
+    at_once(service.failed(lost.rollout_id, lost.fence, FaultKind.INFRASTRUCTURE, "browser died"))
+    store.reassign_rollout(lost.rollout_id, "env-009", NOW + 60)
+    assert leased(service, "env-001").rollout_id != lost.rollout_id
 
 
 def test_a_restarted_environment_gets_its_rollout_again_as_a_new_attempt(service: CurationService) -> None:
@@ -245,6 +254,23 @@ def test_an_update_that_is_told_late_twice_or_out_of_order_changes_nothing(
     assert len(service.curator._live_groups) == 0
 
 
+def test_the_trainer_gets_the_batch_that_it_trained_ahead(store: Store) -> None:
+    """By then a group that is older is ready, too."""
+    service = reopened(store, replace(SETTINGS, staleness_bound=3))
+    batch = ready_batch(service, store)
+    older = [leased(service, environment) for environment in ("env-008", "env-009")]
+    named = played(service, store, 0.0, 1.0).group_id
+    assert at_once(service.batch_ahead()) == BatchAhead(group_ids=(named,))
+    store.commit_update(batch.batch_id, 1, 1, {})
+    at_once(service.committed(1))
+    for reward, lease in enumerate(older):
+        stored(store, lease, float(reward))
+        at_once(service.look(lease.rollout_id))
+    ahead = at_once(service.batch((named,)))
+    assert isinstance(ahead, Batch)
+    assert ahead.group_ids == (named,)
+
+
 def test_a_batch_past_its_deadline_is_told_once_for_each_lease(store: Store) -> None:
     clock = Clock()
     service = reopened(store, replace(SETTINGS, batch_lease_s=100.0), clock)
@@ -255,7 +281,9 @@ def test_a_batch_past_its_deadline_is_told_once_for_each_lease(store: Store) -> 
         told.append(service.overdue_batch())
     assert told == [None, None, batch, None]
     again = at_once(service.batch())
-    assert service.overdue_batch() is None
+    for later_s in (101, 200):
+        clock.now_unix_s = NOW + later_s
+        assert service.overdue_batch() is None
     clock.now_unix_s = NOW + 201
     assert service.overdue_batch() == again
 

@@ -28,6 +28,7 @@ def test_no_success_is_cut_off_and_a_longer_one_never_lowers_the_cap(slack: int)
     [
         (1, "longest success 1 step + slack 1"),
         (4, "longest success 4 steps + slack 1"),
+        (9, "longest success 9 steps + slack 1"),
         (10, "longest success 10 steps + slack 1, at most 10"),
     ],
 )
