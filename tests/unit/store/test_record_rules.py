@@ -3,13 +3,14 @@
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dart.core.records import Conservation, DecisionKind, TaskDecision
 from dart.core.types import FaultKind
 from dart.store.errors import BlobsBusy, StoreBusy, StoreUnavailable
-from dart.store.record_rules import Finding, findings_of, is_well_formed
+from dart.store.record_rules import SHOWN_CHARACTERS, Finding, figures_of, findings_of, is_well_formed
 from dart.store.store import Store
 from dart.testing.trajectories import (
     EVALUATION,
@@ -134,6 +135,7 @@ def test_a_sound_record_has_no_violations(store: Store) -> None:
             "task login-user: its longest success is recorded as 1 steps",
         ),
         ("UPDATE decisions SET reason = ''", "decision 1: rollouts of click-test from '8' to '4' because ''"),
+        (f"UPDATE versions SET metrics = '{'x' * 99}'", f"no JSON object: '{'x' * SHOWN_CHARACTERS}'"),
         ("UPDATE versions SET metrics = '[1]'", "version 1: its metrics are no JSON object: '[1]'"),
         ("UPDATE versions SET metrics = '{\"loss\": NaN}'", "version 1: its metrics are no JSON object"),
         ("UPDATE versions SET version = 2 WHERE version = 1", "version 2: it follows 0"),
@@ -176,6 +178,11 @@ def test_a_longest_success_fits_if_some_threshold_gives_it(
             f"UPDATE task_statistics SET longest_success_steps = {value} WHERE task_id = 'use-spinner'",
         )
         assert (store.integrity(0) == ()) is (kept in fitting), kept
+
+
+@pytest.mark.parametrize("metrics", [None, 7, b"\xff", "", "7", "[1]"])
+def test_a_damaged_row_without_a_json_object_has_no_figures(metrics: Any) -> None:
+    assert figures_of(metrics) is None
 
 
 ONE = Finding("it is odd", "row 1")
