@@ -40,10 +40,10 @@ def train(
 
     **Examples**
 
-    * `python -m dart.grounding.pages runs/pages --pages 400` makes data of MiniWoB++ pages
+    * `python -m dart.grounding.pages runs/pages/train --pages 2040` makes data of MiniWoB++ pages
     * `dartrl ground train grounding --out runs/grounding`
     * `dartrl ground train grounding --verifier --out runs/verifier`
-    * `dartrl ground train --set grounding.data='["runs/pages"]' --set grounding.labels=gaussian`
+    * `dartrl ground train --set grounding.data='["runs/pages/train"]' --set grounding.labels=gaussian`
     """
     from dart.config.config import load_config
     from dart.preflight.requirements import missing_packages, require_installation
@@ -96,8 +96,8 @@ def evaluate(
 
     **Examples**
 
-    * `dartrl ground eval runs/grounding runs/held-out`
-    * `dartrl ground eval runs/grounding runs/held-out --set evaluation.verifier=runs/verifier -o json`
+    * `dartrl ground eval runs/grounding runs/pages/held-out`
+    * `dartrl ground eval runs/grounding runs/pages/held-out --set evaluation.verifier=runs/verifier -o json`
     * `dartrl ground eval GUI-Actor-3B ScreenSpot-Pro --zoom`
     """
     from dart.config.config import load_config
