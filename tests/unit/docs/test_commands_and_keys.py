@@ -1,7 +1,8 @@
-"""The pages name commands, options and configuration keys that there are."""
+"""The pages name commands, options and keys that there are, and show configurations that are valid."""
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 import typer.main
 
 from dart.cli.main import app, with_name
-from dart.config.config import Config, field_rows
-from tests.unit.docs.pages import PAGES, backticked, name_of
+from dart.config.cluster import is_cluster_file, load_cluster
+from dart.config.config import Config, field_rows, load_config
+from tests.unit.docs.pages import PAGES, ROOT, backticked, name_of
 from tests.unit.docs.test_links import is_defined
 
 _COMMAND = re.compile(r"(?<![\w@/.-])(?:\.venv/bin/)?dartrl (?!\w*://)([^`\n;&|#()]+)")
@@ -22,6 +24,8 @@ OPEN_KEYS = ("supervision.children.",)
 """Sections that take names of a run."""
 
 PLACEHOLDER = "section.key"
+
+_TOML = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 _SET = re.compile(rf"--set '?(?!{PLACEHOLDER})([\w.]+)=")
 
@@ -42,10 +46,32 @@ def test_a_command_and_an_option_that_are_not_there_are_found() -> None:
 
 
 @every_page
+def test_a_command_in_a_block_can_be_typed_as_it_is(page: Path) -> None:
+    for line in fenced(page):
+        for command in _COMMAND.finditer(line):
+            parse(command[1])
+
+
+def test_a_command_without_its_argument_or_with_a_wrong_value_is_found() -> None:
+    for line in ("why", "up --wait soon", "actors list -o yaml"):
+        with pytest.raises(typer.BadParameter):
+            parse(line)
+
+
+@every_page
 def test_a_configuration_key_that_a_page_names_is_there(page: Path) -> None:
-    named = [text for text in backticked(page) if _KEY.fullmatch(text) and not is_defined(text)]
+    keys = (text.partition(" = ")[0] for text in backticked(page))
+    named = [key for key in keys if _KEY.fullmatch(key) and not is_defined(key)]
     given = _SET.findall(page.read_text(encoding="utf-8"))
     assert [key for key in [*named, *given] if not is_key(key)] == []
+
+
+@every_page
+def test_a_configuration_that_a_page_shows_is_valid(page: Path, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "own_environment.py", tmp_path)
+    for block in _TOML.findall(page.read_text(encoding="utf-8")):
+        (file := tmp_path / "shown.toml").write_text(block)
+        load_cluster(file) if is_cluster_file(file) else load_config(file)
 
 
 def fenced(page: Path) -> Iterator[str]:
@@ -69,6 +95,15 @@ def what_is_wrong(line: str) -> Iterator[str]:
                 yield f"{path} {word}"
                 return
             command, path = command.commands[word], f"{path} {word}"
+
+
+def parse(line: str) -> None:
+    """Parse a command line, and run nothing. Raises a usage error if `dartrl` would refuse it."""
+    command = command_line()
+    words = with_name(command, shlex.split(line))
+    while hasattr(command, "commands"):
+        command, words = command.commands[words[0]], words[1:]
+    command.make_context("dartrl", words)
 
 
 @cache
