@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dart.core.boxes import Box
+from dart.core.module_main import errors_as_messages
 from dart.core.screenspot import GroundingSample, save_image, write_screenspot
 from dart.core.seeds import HELD_OUT_SEEDS, TRAINING_SEEDS
 from dart.environments.browser.environment import BrowserEnvironment
@@ -180,7 +181,8 @@ def main() -> None:
     known = (*task_ids(), *(SITES + name for name in SITE_NAMES))
     for unknown in (task for task in options.tasks if task not in known):
         parser.error(str(UnknownTask(unknown, known)))
-    count = collect_pages(options.tasks, options.pages, options.split, options.out, options.browsers)
+    with errors_as_messages(parser):
+        count = collect_pages(options.tasks, options.pages, options.split, options.out, options.browsers)
     print(f"{count} samples of {options.pages} pages in {options.out}")
 
 

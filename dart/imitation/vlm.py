@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from dart.config.sections import ContextSettings
+from dart.core.module_main import errors_as_messages, new_folder
 from dart.core.types import Step
 from dart.grounding.data import IMAGES_HELD
 from dart.imitation.samples import screen_of
@@ -24,7 +25,6 @@ from dart.policy.load import load
 from dart.policy.placement import ModelPlacement
 from dart.policy.prompt_spec import PromptSpec, prompt_spec_of
 from dart.policy.protocols import Screen, screenshots_of
-from dart.training.demonstration_format import BadDemonstrations
 from dart.training.demonstration_import import read_demonstrations
 from dart.training.loss import sequence_mean_token_mean
 from dart.training.updates import Report, run_updates
@@ -117,22 +117,18 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path, help="folder with a demonstrations.jsonl and its screenshots")
     parser.add_argument("policy", type=Path, help="checkpoint to start from")
-    parser.add_argument("out", type=Path, help="folder to write the checkpoint to; it must not exist yet")
+    parser.add_argument("out", type=new_folder, help="folder to write the checkpoint to; it must not exist")
     parser.add_argument("--updates", type=int, default=usual.updates)
     parser.add_argument("--batch", type=int, default=usual.batch)
     parser.add_argument("--lr", type=float, default=usual.lr)
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--prompt", default="", help="text file; later runs need it as context.prompt")
     options = parser.parse_args()
-    if options.out.exists():
-        parser.error(f"OUT must be a new folder, but {options.out} exists already; name another one")
     config = ImitationConfig(updates=options.updates, batch=options.batch, lr=options.lr)
     placement = ModelPlacement(is_trained=True, precision=options.precision)
-    prompt_spec = prompt_spec_of(ContextSettings(prompt=options.prompt))
-    try:
+    with errors_as_messages(parser):
+        prompt_spec = prompt_spec_of(ContextSettings(prompt=options.prompt))
         imitate_folder(options.folder, options.policy, options.out, config, placement, prompt_spec)
-    except BadDemonstrations as error:
-        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from dart.core.errors import DartError
-from dart.policy.adapter_files import OtherBase, adapter_settings, base_of, fingerprint
+from dart.core.module_main import errors_as_messages, new_folder
+from dart.policy.adapter_files import CONFIG_FILE, OtherBase, adapter_settings, base_of, fingerprint
 from dart.policy.load import CheckpointError, load
 from dart.policy.placement import ModelPlacement
 from dart.store.checkpoints import load_checkpoint
@@ -27,9 +27,12 @@ def merge(version: Path, out: Path, base: Path | None = None) -> None:
     out       folder to write to; must not exist
     base      folder of the base policy; None: the folder that the version names
 
-    Raises CheckpointError for a version that holds no adapter, OtherBase for another base policy than that of
-    the adapter, and CorruptCheckpoint for a damaged version.
+    Raises CheckpointError for a version that does not exist or holds no adapter and for a base policy that is
+    not there, OtherBase for another base policy than that of the adapter, and CorruptCheckpoint for a damaged
+    version.
     """
+    if not version.is_dir():
+        raise CheckpointError(f"there is no folder {version}; `dartrl checkpoints list` shows the versions")
     load_checkpoint(version)
     known = base_of(version)
     if known is None:
@@ -37,6 +40,8 @@ def merge(version: Path, out: Path, base: Path | None = None) -> None:
             f"{version} is no adapter, because it has no base.json; it needs no merging: use it as it is"
         )
     base = base or Path(known.name)
+    if not (base / CONFIG_FILE).is_file():
+        raise CheckpointError(f"the base policy of {version} is not in {base}; name its folder with --base")
     if (found := fingerprint(base)) != known.sha256:
         raise OtherBase(version, known, base, found)
     settings = adapter_settings(version)
@@ -67,15 +72,11 @@ def main() -> None:
         epilog="python -m dart.policy.merge_adapter runs/mine/checkpoints/v000042 mine",
     )
     parser.add_argument("version", type=Path, help="folder of the version")
-    parser.add_argument("out", type=Path, help="folder to write the policy to; it must not exist")
+    parser.add_argument("out", type=new_folder, help="folder to write the policy to; it must not exist")
     parser.add_argument("--base", type=Path, help="folder of the base policy, if it has moved")
     options = parser.parse_args()
-    if options.out.exists():  # found only after the base policy is loaded otherwise
-        parser.error(f"OUT must be a new folder, but {options.out} exists already; name another one")
-    try:
+    with errors_as_messages(parser):
         merge(options.version, options.out, options.base)
-    except DartError as error:
-        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dart.core.module_main import errors_as_messages, new_folder
 from dart.policy.configuration import SMALL_POLICY
 from dart.policy.load import CheckpointError, load, model_type
 from dart.policy.pointer.head import HEAD_NAME, PointerHead
@@ -67,10 +68,11 @@ def main() -> None:
         epilog="python -m dart.policy.pointer_checkpoint tiny tiny-pointer",
     )
     parser.add_argument("base", type=Path, help="checkpoint of the Qwen-VL family")
-    parser.add_argument("out", type=Path, help="folder to write the new checkpoint to; it must not exist")
+    parser.add_argument("out", type=new_folder, help="folder to write the checkpoint to; it must not exist")
     parser.add_argument("--seed", type=int, default=0, help="seed of the head's weights")
     options = parser.parse_args()
-    add_pointer(options.base, options.out, options.seed)
+    with errors_as_messages(parser):
+        add_pointer(options.base, options.out, options.seed)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from dart.core.actions import Action, format_action
+from dart.core.module_main import errors_as_messages
 from dart.core.run_directory import append_line
 from dart.core.screenspot import save_under_hash
 from dart.core.seeds import TRAINING_SEEDS
@@ -173,5 +174,8 @@ def run_command(kind: OracleKind[EnvironmentT]) -> None:
     parser.add_argument("--first", type=int, default=0, help="how many training seeds to skip")
     parser.add_argument("--environments", type=int, default=4, help="number of browsers that play at a time")
     parser.add_argument("--out", type=Path, required=True)
-    for task, count in collect(kind, **vars(parser.parse_args())).items():
+    options = parser.parse_args()
+    with errors_as_messages(parser):
+        counts = collect(kind, **vars(options))
+    for task, count in counts.items():
         print(f"{task:34} {count} episodes")

@@ -218,6 +218,8 @@ def test_an_adapter_is_no_policy_and_the_remedy_that_is_said_makes_one(
         merge(
             write_checkpoint(tmp_path, CheckpointState(version=9, learner={}), lambda _: None), tmp_path / "b"
         )
+    with pytest.raises(CheckpointError, match="--base"):
+        merge(folder, tmp_path / "c", base=tmp_path / "moved")
     (folder / ADAPTER_FILE).write_bytes(b"damaged")
     with pytest.raises(CorruptCheckpoint, match=f"{ADAPTER_FOLDER}.* is corrupt"):
         merge(folder, tmp_path / "c")
