@@ -43,7 +43,10 @@ class Score:
         n, p, z2 = self.episodes, self.rate, Z_95 * Z_95
         centre = (p + z2 / (2 * n)) / (1 + z2 / n)
         half = Z_95 / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-        return ConfidenceInterval(max(0.0, centre - half), min(1.0, centre + half))
+        # Where all failed or all succeeded, centre and half are equal but for the error of their rounding.
+        low = 0.0 if self.successes == 0 else max(0.0, centre - half)
+        high = 1.0 if self.successes == n else min(1.0, centre + half)
+        return ConfidenceInterval(low, high)
 
 
 def mean_interval(scores: Sequence[Score]) -> ConfidenceInterval:

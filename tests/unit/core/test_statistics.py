@@ -24,6 +24,11 @@ def test_wilson_says_something_even_when_all_failed_or_all_succeeded() -> None:
     assert Score(50, 50).interval.high == 1.0
 
 
+def test_an_interval_begins_at_0_if_all_failed_and_ends_at_1_if_all_succeeded() -> None:
+    assert {Score(0, episodes).interval.low for episodes in range(1, 400)} == {0.0}
+    assert {Score(episodes, episodes).interval.high for episodes in range(1, 400)} == {1.0}
+
+
 def test_the_difference_of_two_rates_gives_newcombes_interval() -> None:
     interval = difference_interval([Score(48, 80)], [Score(56, 70)])  # Newcombe 1998, 17, 873, table II (a)
 
