@@ -22,6 +22,9 @@ REAP_DEADLINE_S = 5.0
 DYING_S = 0.5
 """Seconds for the processes of a killed system to end. A process that still runs then has escaped."""
 
+FOLDER = "folder"
+"""Key in the file of processes: which folder it was written in (`identity_of`)."""
+
 
 _Recorded = tuple[str, tuple[int, int]]
 """A process: its name or role, and (pid, start time in ticks)."""
@@ -35,13 +38,22 @@ class Orphan:
     pid: int
 
 
+def identity_of(folder: Path) -> list[int]:
+    """Return device and inode number of a folder. It keeps them when it is moved; a copy has others."""
+    found = folder.stat()
+    return [found.st_dev, found.st_ino]
+
+
 def record_processes(path: Path, **pids: int) -> None:
     """Write pid and start time of this system's processes that are not actors to a file, by role."""
-    path.write_text(json.dumps({role: [pid, start_ticks(pid)] for role, pid in pids.items()}))
+    recorded = {role: [pid, start_ticks(pid)] for role, pid in pids.items()}
+    path.write_text(json.dumps({**recorded, FOLDER: identity_of(path.parent)}))
 
 
 def refuse_if_in_use(path: Path) -> None:
-    """Raise SystemStartFailed when the recorded launcher still runs: two systems would share a board."""
+    """Raise SystemStartFailed when the recorded launcher still runs: two systems would share a board.
+
+    A launcher that uses the folder of which this one is a copy is no reason."""
     launchers = [process for process in _recorded(path) if process[0] == "launcher"]
     for _, (pid, _) in _not_gone_by_itself(launchers):
         raise SystemStartFailed(
@@ -52,7 +64,7 @@ def refuse_if_in_use(path: Path) -> None:
 
 def still_running(processes: Path, board: Path) -> tuple[Orphan, ...]:
     """The recorded processes of a system, and the actors on its board, that run now. None is killed."""
-    recorded = (*_recorded(processes), *_on(board))
+    recorded = _left_in(processes, board)
     return tuple(Orphan(name, pid) for name, (pid, ticks) in recorded if is_running(pid, ticks))
 
 
@@ -62,7 +74,7 @@ def reap(processes: Path, board: Path) -> tuple[Orphan, ...]:
     A system that was killed a moment ago gets `DYING_S` to end by itself. Raises SystemStartFailed when a
     process survives SIGKILL.
     """
-    recorded = [process for process in (*_recorded(processes), *_on(board)) if process[1][0] != os.getpid()]
+    recorded = [process for process in _left_in(processes, board) if process[1][0] != os.getpid()]
     left = _not_gone_by_itself(recorded)
     return tuple(Orphan(name, pid) for name, (pid, ticks) in left if _kill(name, pid, ticks))
 
@@ -77,13 +89,32 @@ def _not_gone_by_itself(recorded: list[_Recorded]) -> list[_Recorded]:
     return left
 
 
+def _left_in(processes: Path, board: Path) -> Iterator[_Recorded]:
+    """Yield the recorded processes of a system and the actors on its board; of a copy of its folder, none."""
+    yield from _recorded(processes)
+    if not _is_copied(processes):
+        yield from _on(board)
+
+
 def _recorded(path: Path) -> Iterator[_Recorded]:
+    if not _is_copied(path):
+        for role, (pid, ticks) in _content(path).items():
+            if role != FOLDER:
+                yield role, (int(pid), int(ticks))
+
+
+def _is_copied(path: Path) -> bool:
+    """Whether the file was written in another folder: its processes are those of the original."""
+    here = identity_of(path.parent)
+    return _content(path).get(FOLDER, here) != here
+
+
+def _content(path: Path) -> dict[str, list[int]]:
     try:
-        recorded = json.loads(path.read_text())
+        content: dict[str, list[int]] = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
-        return
-    for role, (pid, ticks) in recorded.items():
-        yield role, (int(pid), int(ticks))
+        return {}
+    return content
 
 
 def _on(path: Path) -> Iterator[_Recorded]:

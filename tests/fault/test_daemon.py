@@ -23,6 +23,7 @@ from dart.run.control_socket import connect, request
 from dart.telemetry.board_gauges import Gauge
 from tests.fault.daemons import CONFIG, DEADLINE_S, Daemon, await_taken
 from tests.fault.terminals import InTheForeground
+from tests.patience import slowness
 
 ANY_TIME = ("run_stands", "sidecar_up")
 """Events that come when they come."""
@@ -95,6 +96,31 @@ def test_it_is_steered_while_a_part_of_it_hangs_and_drains_when_its_terminal_is_
     assert log[-1]["stopped_by"] == signal.SIGHUP
     assert not daemon.paths.control.exists()
     assert daemon.processes() == []
+    daemon.assert_sound()
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_run_that_runs_goes_on_beside_it(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.plays_on()
+    drain = daemon.run("drain")
+    _, said = drain.communicate(timeout=DEADLINE_S * slowness())
+    assert drain.returncode == 0, said
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    subprocess.run(["cp", "-a", daemon.paths.root, beside / "run"], check=True)
+    copy = Daemon(beside)
+    try:
+        for one in (copy, daemon):
+            assert one.ask(Resume(wait_ms=30_000)).outcome is ControlOutcome.DONE
+            one.plays_on()
+        copy.process.send_signal(signal.SIGTERM)
+        assert copy.ended()[0] == 0
+        copy.assert_sound()
+    finally:
+        copy.end()
+    daemon.plays_on()
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.ended()[0] == 0
     daemon.assert_sound()
 
 

@@ -1,6 +1,7 @@
 """What an earlier system left behind is known by pid and start time, killed, and reported; nobody else is."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from actors import orphans
 from actors.board import Board
 from actors.errors import SystemStartFailed
-from actors.orphans import Orphan, reap, record_processes, refuse_if_in_use
+from actors.orphans import Orphan, reap, record_processes, refuse_if_in_use, still_running
 from actors.process import start_ticks
 
 
@@ -70,6 +71,32 @@ def test_a_process_that_is_dead_and_not_collected_is_no_leftover(
     os.waitid(os.P_PID, escaped.pid, os.WEXITED | os.WNOWAIT)  # dead, and still a line in the process table
     refuse_if_in_use(tmp_path / "processes.json")
     assert reap(tmp_path / "processes.json", tmp_path / "board") == ()
+
+
+def test_a_copy_of_the_folder_of_a_system_that_runs_is_free_and_the_system_is_not_harmed(
+    tmp_path: Path, escaped: "subprocess.Popen[bytes]"
+) -> None:
+    original = tmp_path / "original"
+    original.mkdir()
+    record_processes(original / "processes.json", launcher=escaped.pid)
+    board_with(original, escaped.pid, start_ticks(escaped.pid))
+    copy = Path(shutil.copytree(original, tmp_path / "copy"))
+
+    refuse_if_in_use(copy / "processes.json")
+    assert still_running(copy / "processes.json", copy / "board") == ()
+    assert reap(copy / "processes.json", copy / "board") == ()
+    assert escaped.poll() is None
+
+
+def test_a_folder_that_was_moved_while_its_system_runs_is_still_in_use(
+    tmp_path: Path, escaped: "subprocess.Popen[bytes]"
+) -> None:
+    (tmp_path / "first").mkdir()
+    record_processes(tmp_path / "first" / "processes.json", launcher=escaped.pid)
+    moved = (tmp_path / "first").rename(tmp_path / "moved")
+
+    with pytest.raises(SystemStartFailed, match=rf"in use by process {escaped.pid}"):
+        refuse_if_in_use(moved / "processes.json")
 
 
 @pytest.mark.parametrize("content", [None, "", "not json"])
