@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from actors.orphans import identity_of
 from actors.process import is_running
 from dart.core.run_directory import write_atomically
 
@@ -26,6 +27,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     started a machine whose id is unknown."""
     pid: int = 0
     start_ticks: int = 0
+    folder: list[int] = []
+    """Which folder the file was written in (`actors.orphans.identity_of`); empty if not known."""
 
     @property
     def is_held(self) -> bool:
@@ -39,11 +42,15 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Read the file of an environment; one that is missing or damaged names no machine."""
+    """Read the file of an environment; one that is missing or damaged names no machine.
+
+    A copy of the file names none as long as the environment runs that wrote the original."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Ledger)
+        ledger = msgspec.json.decode(path.read_bytes(), type=Ledger)
+        is_copy = ledger.folder not in ([], identity_of(path.parent))
     except (OSError, ValueError):
         return Ledger()
+    return Ledger() if is_copy and ledger.is_held else ledger
 
 
 def write_ledger(path: Path, ledger: Ledger) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import httpx2
 import structlog
 
+from actors.orphans import identity_of
 from actors.process import start_ticks
 from dart.config.machine_address import VLC_PORT, MachineAddress
 from dart.config.sections import OSWorldPoolSettings
@@ -215,6 +216,7 @@ class PoolProvider(Provider):
     ) -> None:
         """Write into the file of this environment what has changed. Raises OSError."""
         before, pid = read_ledger(self._own), os.getpid()
+        self._ledger.mkdir(parents=True, exist_ok=True)
         ledger = Ledger(
             emulator_ids=[*(one for one in before.emulator_ids if one not in gone), *started],
             unanswered=[*(one for one in before.unanswered if one not in answered), *asked][
@@ -222,6 +224,7 @@ class PoolProvider(Provider):
             ],
             pid=pid,
             start_ticks=start_ticks(pid),
+            folder=identity_of(self._ledger),
         )
         if ledger != before:
             write_ledger(self._own, ledger)

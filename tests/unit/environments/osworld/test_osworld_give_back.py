@@ -2,13 +2,16 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
+from actors.orphans import identity_of
 from actors.process import start_ticks
 from dart.config.config import load_config
 from dart.config.sections import OSWorldPoolSettings
@@ -17,6 +20,7 @@ from dart.environments.faults import MachineHung
 from dart.environments.leftovers import GIVE_BACK_S, GivenBack, give_back, left_behind
 from dart.environments.osworld import give_back as give_back_module
 from dart.environments.osworld.give_back import give_back_machines
+from dart.environments.osworld.machine_ledger import read_ledger, write_ledger
 from dart.environments.osworld.machine_server import MachineServer
 from tests.fake_pool import TOKEN, FakePool, of_osworld, remember, served
 
@@ -99,6 +103,27 @@ async def test_a_killed_process_that_is_still_there_holds_no_machine(tmp_path: P
     pid = os.getpid()
     remember(tmp_path, emulator_ids=["left"], pid=pid, start_ticks=start_ticks(pid))
     assert await given_back(tmp_path, pool) == GivenBack(count=1)
+    assert pool.running == {}
+
+
+async def test_a_copy_of_the_directory_of_a_run_leaves_the_machines_to_the_original_while_it_runs(
+    tmp_path: Path,
+) -> None:
+    pool = FakePool()
+    pool.running = {"held": 9}
+    original, pid = tmp_path / "original", os.getpid()
+    original.mkdir()
+    path = remember(original, emulator_ids=["held"], pid=pid, start_ticks=start_ticks(pid))
+    ledger = msgspec.structs.replace(read_ledger(path), folder=identity_of(path.parent))
+    write_ledger(path, ledger)
+    copy = Path(shutil.copytree(original, tmp_path / "copy"))
+
+    assert await given_back(copy, pool) == GivenBack()
+    assert list(pool.running) == ["held"]
+
+    write_ledger(path, msgspec.structs.replace(ledger, start_ticks=ledger.start_ticks + 1))  # it has ended
+    shutil.copytree(original, copy, dirs_exist_ok=True)
+    assert await given_back(copy, pool) == GivenBack(count=1)
     assert pool.running == {}
 
 

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import stat
 import sys
 import time
@@ -290,6 +291,16 @@ async def test_a_machine_of_the_incarnation_before_is_given_back_first(tmp_path:
     await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
     await pool_provider(pool, tmp_path).acquire(deadline_s=30.0)
     assert len(pool.running) == 1
+
+
+async def test_an_environment_in_a_copy_of_a_run_directory_stops_no_machine_of_the_original(
+    tmp_path: Path,
+) -> None:
+    pool = FakePool(limit=2)
+    await pool_provider(pool, tmp_path / "run").acquire(deadline_s=30.0)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    await pool_provider(pool, tmp_path / "copy").acquire(deadline_s=30.0)
+    assert len(pool.running) == 2
 
 
 async def test_an_environment_that_plays_nothing_gives_back_the_machine_of_the_incarnation_before(
