@@ -28,6 +28,9 @@ WATCH_S = 11.0
 
 LOOK_S = 0.5
 
+LOCKED_WITHIN_S = 1.0
+"""Largest difference between the two times (mtime, ctime) of a lock that a start in its directory wrote."""
+
 
 def is_taken_over(config: Config, paths: RunPaths) -> bool:
     """Whether a run to continue has its record on a server and was never in this directory."""
@@ -90,9 +93,19 @@ def refuse_running_elsewhere(config: Config, paths: RunPaths) -> None:
         raise
     except StoreUnavailable:
         return  # the start that follows says why
-    began_here_unix_s = paths.lock.stat().st_mtime if paths.lock.exists() else None
-    if node is not None and node.began_unix_s != began_here_unix_s:
+    if node is not None and node.began_unix_s != _began_here_unix_s(paths):
         _refuse_living(address, node, silent_s=time.time() - node.seen_unix_s, sleep=time.sleep)
+
+
+def _began_here_unix_s(paths: RunPaths) -> float | None:
+    """Return when the last start in this directory locked it; None without a lock, and in a copy.
+
+    A copy may have the time of the original's lock, but its own lock was made, or got this time, later.
+    """
+    with suppress(FileNotFoundError):
+        lock = paths.lock.stat()
+        return lock.st_mtime if lock.st_ctime - lock.st_mtime < LOCKED_WITHIN_S else None
+    return None
 
 
 def used_elsewhere_s(paths: RunPaths) -> float:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,25 @@ def test_a_control_node_without_an_address_that_lives_has_to_be_ended_on_its_own
     monkeypatch.setattr(time, "sleep", lambda _: None)
     with pytest.raises(RunDirectoryError, match="answers no other machine; end it there first, with `dartrl"):
         other_control_node.refuse_running_elsewhere(config, RunPaths(tmp_path))
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_the_last_start_in_a_directory_is_not_waited_for_and_a_copy_waits_for_its_original(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_copy: bool
+) -> None:
+    config = Config.model_validate({"run": {"dir": str(tmp_path), "record": "postgresql://db.example/run_7"}})
+    paths = RunPaths(tmp_path)
+    paths.lock.write_text("1\n")
+    if is_copy:  # as `cp -a` and rsync make it
+        os.utime(paths.lock, (paths.lock.stat().st_mtime - 60.0,) * 2)
+    node = replace(NODE, began_unix_s=paths.lock.stat().st_mtime)
+    waits: list[float] = []
+    monkeypatch.setattr(other_control_node, "read_control_node", lambda _: node)
+    monkeypatch.setattr(time, "sleep", waits.append)
+
+    other_control_node.refuse_running_elsewhere(config, paths)
+
+    assert sum(waits) == (WATCH_S if is_copy else 0.0)
 
 
 @pytest.mark.parametrize("look_that_fails", [1, 2])
