@@ -47,9 +47,9 @@ def training_config(
     path      None: the built-in values; with `resume`, the configuration in the run directory
     run_dir   None: with `resume` and without `path`, the run in runs/ that is running or newest and trains
     raises    ConfigError; NotRunningError or RunDirectoryError if there is no run to resume, or if it is on a
-              cluster
+              cluster; RunDirectoryError for the configuration of a run that was moved, without its new place
     """
-    from dart.config.config import load_config
+    from dart.config.config import resolve
     from dart.config.layers import overrides_of
     from dart.core.run_directory import RunPaths, config_to_resume, latest_run, refuse_without_cluster_file
 
@@ -57,7 +57,29 @@ def training_config(
         run_dir = run_dir or latest_run(RUNS, trains=True)
         path = config_to_resume(RunPaths(run_dir))
         refuse_without_cluster_file(RunPaths(run_dir))
-    return load_config(path, [*overrides, *overrides_of({"run.dir": run_dir})])
+    config, origins = resolve(path, [*overrides, *overrides_of({"run.dir": run_dir})])
+    if path is not None and origins["run.dir"] == str(path):
+        _refuse_moved(path, config.run.dir)
+    return config
+
+
+def _refuse_moved(path: Path, named: Path) -> None:
+    """Raise RunDirectoryError for the configuration of a run that was moved or copied since its last start.
+
+    The file still names the earlier directory, in which another run would begin or be continued.
+
+    named   the directory that the file names
+    """
+    from dart.config.config import is_kept_by_run
+    from dart.core.errors import RunDirectoryError
+    from dart.core.run_directory import RunPaths
+
+    here = RunPaths(path.resolve().parent)
+    if is_kept_by_run(path) and named.resolve() != here.root:
+        raise RunDirectoryError(
+            f"{path} is the configuration of the run in {here.root}, and its run.dir is {named}: continue "
+            f"that run with {here.option}, or name the directory of a new run with --run-dir"
+        )
 
 
 def _train(config: "Config", *, resume: bool) -> None:

@@ -35,6 +35,7 @@ from dart.config.problems import (
     explain,
     field_docstrings,
     given_by,
+    has_unknown_key,
     is_about,
     refused_keys,
     shortened,
@@ -45,6 +46,7 @@ from dart.config.supervision_checks import supervision_problems
 from dart.core.blob_address import check_blob_address
 from dart.core.errors import ConfigurationError
 from dart.core.record_address import ServerAddress
+from dart.core.run_directory import RunPaths
 from dart.core.suggestions import did_you_mean, near
 from dart.core.types import ACTORS_MOST
 
@@ -69,6 +71,12 @@ SERVER_FIELDS = ("port",)
 
 PROBLEMS_SHOWN = 20
 """Largest number of problems that one error message lists: as many as fit on a screen."""
+
+
+WRITTEN_LATER = (
+    "this configuration of a run has keys that this version of dartrl does not know: if a later version "
+    "wrote it, go on with that one; else remove the keys"
+)
 
 
 class ConfigError(ConfigurationError):
@@ -152,6 +160,8 @@ def resolve(
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
+        if path and is_kept_by_run(path) and has_unknown_key(error):
+            problems.append(Problem(in_file.origin, "", WRITTEN_LATER))
         problems += explain(error, Config, origins, defaults)
         refused = refused_keys(error)
         # Check the rest of the file too: a refused value counts as not given.
@@ -205,6 +215,12 @@ def kept_config(path: Path) -> Config:
     """
     config, _ = resolve(path, is_kept=True)
     return config
+
+
+def is_kept_by_run(path: Path) -> bool:
+    """Whether a configuration file is the one that a run keeps in its directory."""
+    paths = RunPaths(path.parent)
+    return path.name == paths.config.name and paths.lock.exists()
 
 
 def _places_of(config: Config) -> tuple[tuple[str, Path | str], ...]:

@@ -118,7 +118,7 @@ def _explained(
     key = ".".join(path)
     position = "".join(f"[{part}]" for part in detail["loc"] if isinstance(part, int))
     origin = given_by([key], origins)
-    if detail["type"] == "extra_forbidden":
+    if detail["type"] == UNKNOWN_KEY:
         return Problem(origin, key, f"is not a key{_hint(path, defaults) if has_hint else ''}")
     about = _about(describe(model, key), defaults.get(key))
     is_option = origin == OVERRIDES and detail["type"] == NO_LIST and not position
@@ -194,6 +194,11 @@ def _about(description: str, default: Any) -> str:
     return f" ({known}{description.rstrip('.')})"
 
 
+def has_unknown_key(error: ValidationError) -> bool:
+    """Whether a model refused a key because it does not have it."""
+    return any(detail["type"] == UNKNOWN_KEY for detail in error.errors(include_url=False))
+
+
 def refused_keys(error: ValidationError) -> frozenset[str]:
     """Return the dotted keys of the values that a model refused."""
     return frozenset(".".join(_path(dict(detail))) for detail in error.errors(include_url=False))
@@ -217,6 +222,9 @@ def without_refused(data: Table, error: ValidationError, defaults: Table) -> Tab
             table[key] = original[key]
     return cleaned
 
+
+UNKNOWN_KEY = "extra_forbidden"
+"""pydantic's error type for a key that a model does not have."""
 
 NO_LIST = "tuple_type"
 """pydantic's error type for a value that should be a list."""

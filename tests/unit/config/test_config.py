@@ -1,10 +1,12 @@
 """Configuration: complete defaults, layers, and every problem at once."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dart.config.config import (
+    WRITTEN_LATER,
     Config,
     ConfigError,
     contradictions,
@@ -94,6 +96,21 @@ def test_an_unknown_key_names_the_nearest_one(tmp_path: Path) -> None:
     path = written(tmp_path, "[curation]\nstalenes = 3\n")
 
     assert problems_of(path) == [f"{path}: curation.stalenes is not a key; did you mean curation.staleness?"]
+
+
+@pytest.mark.parametrize("read", [load_config, kept_config])
+def test_a_key_in_the_configuration_of_a_run_that_is_not_known_may_be_that_of_a_later_version(
+    tmp_path: Path, read: Callable[[Path], Config]
+) -> None:
+    (tmp_path / "lock").touch()
+    path = written(tmp_path, "[curation]\nlater = 3\n").rename(tmp_path / "config.toml")
+
+    with pytest.raises(ConfigError) as caught:
+        read(path)
+
+    first, second = map(str, caught.value.problems)
+    assert first == f"{path}: {WRITTEN_LATER}"
+    assert second.startswith(f"{path}: curation.later is not a key")
 
 
 def test_a_key_in_the_wrong_section_names_the_right_one(tmp_path: Path) -> None:
