@@ -110,6 +110,6 @@ def check_current(connection: Connection, address: RecordAddress) -> None:
     found = migration_of(connection, address)
     if found != SCHEMA_VERSION:
         raise StoreUnavailable(
-            f"store {address} is at schema {found!r}, not {SCHEMA_VERSION!r}: start or resume the run once, "
-            "which migrates it"
+            f"store {address} is at schema {found!r}, not {SCHEMA_VERSION!r}, because an earlier version of "
+            "dartrl wrote it; end the run if it is running, and start or resume it once, which migrates it"
         )

@@ -174,7 +174,8 @@ def test_a_record_of_the_first_migration_gets_the_next_ones(
 
 @pytest.mark.usefixtures("with_a_next_migration")
 def test_a_reader_does_not_migrate(new_record: RecordAddress) -> None:
-    with pytest.raises(StoreUnavailable, match=r"is at schema '0013'.*start or resume the run once"):
+    remedy = r"is at schema '0013'.*; end the run if it is running, and start or resume it once"
+    with pytest.raises(StoreUnavailable, match=remedy):
         StoreReader(new_record)
 
 
