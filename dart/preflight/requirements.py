@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from actors.process import exit_reason_of
+from dart.config.bundled import bundled_folder
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS, kind_of
 from dart.config.gpus import RUN_ON_GPUS, absent_gpu_problems, gpus_here, gpus_of_trainer, shared_gpu_problems
@@ -282,7 +283,7 @@ def missing_policy(config: Config) -> Iterator[str]:
         yield f"{folder} is the directory of a run and no checkpoint: name its newest version, {versions[-1]}"
         return
     if not (folder / "config.json").is_file():
-        yield f"no policy checkpoint in {folder}: {remedy}"
+        yield f"no policy checkpoint in {folder}: {remedy}{_bundled_policy(folder)}"
         return
     if not _has_weights(folder):
         yield f"the policy checkpoint in {folder} has a config.json and no weights yet: {GET_WEIGHTS}"
@@ -290,6 +291,13 @@ def missing_policy(config: Config) -> Iterator[str]:
     damage = damage_of(folder) if find_spec("safetensors") else None
     if damage:
         yield f"the policy checkpoint in {folder} is damaged: {damage}; {remedy}"
+
+
+def _bundled_policy(folder: Path) -> str:
+    """Say where a bundled policy is that was in `folder` of another installation; "" for any other policy."""
+    here = bundled_folder() / folder.name
+    is_one = folder.parent.name == here.parent.name and (here / "config.json").is_file()
+    return f"; if it came with an installation of dartrl that is gone, it is in {here} now" if is_one else ""
 
 
 def unreadable_prompt(config: Config) -> Iterator[str]:

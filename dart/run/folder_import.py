@@ -30,6 +30,7 @@ def import_folders(config: Config, paths: RunPaths) -> None:
     from dart.policy.prompt_spec import prompt_spec_of
     from dart.store.run_blobs import blobs_of
     from dart.store.store import Store
+    from dart.training.demonstration_format import BadDemonstrations
     from dart.training.demonstration_import import import_demonstrations
 
     policy, prompt_spec, blobs = config.training.policy, prompt_spec_of(config.context), blobs_of(paths)
@@ -37,6 +38,12 @@ def import_folders(config: Config, paths: RunPaths) -> None:
         # Every start imports the folders, so demonstrations that were dropped since must stay dropped.
         add = partial(store.add_demonstrations, revive=False)
         for folder in config.curation.experience_pool.folders:
-            import_demonstrations(
-                add, folder, policy, blobs.screenshots, prompt_spec, tasks=config.tasks.train
-            )
+            try:
+                import_demonstrations(
+                    add, folder, policy, blobs.screenshots, prompt_spec, tasks=config.tasks.train
+                )
+            except BadDemonstrations as wrong:
+                raise BadDemonstrations(
+                    f"{wrong}; or take {folder} out of curation.experience_pool.folders: the run keeps what "
+                    "an earlier start imported"
+                ) from wrong

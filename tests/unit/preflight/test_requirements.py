@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from dart.config.bundled import bundled_folder
 from dart.config.config import Config, load_config
 from dart.core.errors import ConfigurationError, UnavailableError
 from dart.policy.adapter_files import BasePolicy, write_base
@@ -156,6 +157,15 @@ def test_an_adapter_is_no_policy_to_start_from_and_the_message_says_how_to_make_
     (message,) = missing_policy(config_with(f"training.policy={tmp_path}"))
 
     assert f"python -m dart.policy.merge_adapter {tmp_path} OUT" in message
+
+
+@pytest.mark.parametrize(("folder", "is_named"), [("configs", True), ("mine", False)])
+def test_a_bundled_policy_of_an_installation_that_is_gone_is_named_where_it_is_now(
+    tmp_path: Path, folder: str, is_named: bool
+) -> None:
+    (message,) = missing_policy(config_with(f"training.policy={tmp_path / folder / 'base-policy'}"))
+
+    assert message.endswith(f"that is gone, it is in {bundled_folder() / 'base-policy'} now") is is_named
 
 
 def test_a_folder_with_a_whole_checkpoint_is_not_missing(tmp_path: Path) -> None:

@@ -419,6 +419,9 @@ def test_folders_fill_a_record_and_what_is_wrong_is_raised(
     (folder / "demonstrations.jsonl").write_text("{}")
     with pytest.raises(BadDemonstrations, match="line 1: task_id: Field required"):
         fill()
+    (folder / "demonstrations.jsonl").unlink()  # as if the folder was moved
+    with pytest.raises(BadDemonstrations, match=rf"cannot be read.*; or take {folder} out of .*folders: the"):
+        fill()
     with StoreReader(tmp_path / "store.db") as store:
         assert [(one.task_id, one.num_steps) for one in store.demonstrations()] == [
             ("miniwob/enter-text", 2)
