@@ -154,9 +154,10 @@ def refuse_without_record(config: Config, paths: RunPaths) -> None:
         raise  # the record may be there: its server does not answer, or another process has locked it
     except StoreUnavailable as refused:
         if address != earlier:
+            on_server = isinstance(earlier, ServerAddress)
+            remedy = "name that address in run.record" if on_server else "leave run.record empty"
             raise StoreUnavailable(
-                f"{refused}; nothing was started or changed. The record of this run was {earlier}: name that "
-                "address in run.record"
+                f"{refused}; nothing was started or changed. The record of this run was {earlier}: {remedy}"
             ) from refused
         good, _ = latest_good(paths.checkpoints)
         policy = f" --set training.policy={good.folder}" if good is not None else ""

@@ -17,11 +17,12 @@ from dart.cli.main import app as dartrl
 from dart.config.config import Config, load_config
 from dart.config.layers import literal
 from dart.core.errors import DiskError, RunDirectoryError, UnavailableError
+from dart.core.record_address import RecordAddress
 from dart.core.records import Event
 from dart.core.run_directory import RunPaths, claimed
 from dart.inspect.time_budget import TimeBudget
 from dart.preflight.requirements import missing_policy
-from dart.run import app
+from dart.run import app, run_record
 from dart.run.run_record import begin_record, prepare_record, refuse_without_record
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import STATE_FILE, Checkpoint, CheckpointState, load_checkpoint, write_checkpoint
@@ -136,6 +137,26 @@ def test_a_run_without_its_record_is_refused_and_nothing_of_it_is_changed(
     with pytest.raises(DiskError):
         prepare_record(config, paths)
     assert content(paths.root) == before
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "remedy"),
+    [
+        ("", "postgresql://db.example/empty", "leave run.record empty"),
+        ("postgresql://db.example/run_7", "", "name that address in run.record"),
+    ],
+)
+def test_a_run_that_is_to_go_on_with_an_empty_record_in_another_place_says_where_its_record_is(
+    config: Config, paths: RunPaths, monkeypatch: pytest.MonkeyPatch, before: str, now: str, remedy: str
+) -> None:
+    def refuse(address: RecordAddress) -> None:
+        raise StoreUnavailable(f"store {address} has no schema")
+
+    monkeypatch.setattr(run_record, "require_record", refuse)
+    paths.config.write_text(f'run.record = "{before}"')
+    run = config.run.model_copy(update={"record": now})
+    with pytest.raises(StoreUnavailable, match=f"record of this run was {before or paths.store}: {remedy}$"):
+        refuse_without_record(config.model_copy(update={"run": run}), paths)
 
 
 @pytest.mark.parametrize("version", ["0007", "9999"])
