@@ -34,9 +34,10 @@ def main(arguments: list[str]) -> None:
     if missing := list(missing_trackers(config)):
         raise UnavailableError("; ".join(missing))
     make_private(paths.tracking)
-    position = Position(paths.tracking / "position.json")
     with ExitStack() as stack:
         store = stack.enter_context(RunBrowser(paths.record))
+        newest = store.latest_version()
+        position = Position(paths.tracking / "position.json", newest.version if newest is not None else 0)
         writers: dict[str, TrackingWriter] = {
             name: opened(name, paths, config, position) for name in config.tracking.writers
         }

@@ -46,12 +46,13 @@ class Position:
     """Keeps in the file `path` the newest policy version that each writer has written and flushed.
 
     The file is read when the object is made. If it does not exist or is damaged, it is written anew, and no
-    writer has anything: each gets all updates again. Raises OSError.
+    writer has anything: each gets all updates again. The same holds if the file names a version after
+    `newest`, the newest one in the record: an older record was put back. Raises OSError.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, newest: float = math.inf) -> None:
         self._path = path
-        run_id, self._versions = _known(path)
+        run_id, self._versions = _known(path, newest)
         self.run_id: str = run_id or secrets.token_hex(4)
         """Id of the run in Weights & Biases: random, and the same at each start of the sidecar."""
         if not run_id:
@@ -68,16 +69,18 @@ class Position:
         write_atomically(self._path, content.encode(), 0o600)
 
 
-def _known(path: Path) -> tuple[str, dict[str, int]]:
+def _known(path: Path, newest: float) -> tuple[str, dict[str, int]]:
     """Read the id of the run and the version of each writer from the file of a `Position`.
 
-    Both are empty if the file does not exist or is damaged; damage is logged.
+    Both are empty if the file does not exist, is damaged, or is ahead of the record. The last two are logged.
     """
     try:
         known = json.loads(path.read_bytes())
         versions = dict(known.get("versions", {}).items())
         if not all(isinstance(version, int) for version in versions.values()):
             raise TypeError(f"expected whole numbers as versions, got {versions}")
+        if max(versions.values(), default=0) > newest:
+            raise ValueError(f"the record ends at version {newest}, got {versions}")
         return str(known.get("run_id", "")), versions
     except FileNotFoundError:
         return "", {}

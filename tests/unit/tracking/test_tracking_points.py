@@ -204,3 +204,18 @@ def test_a_position_that_cannot_be_read_is_that_of_writers_that_have_nothing(
     assert [(line["event"], line["path"]) for line in logs] == [("position_forgotten", str(file))]
     position.keep({"a": 3})
     assert Position(file).of("a") == 3
+
+
+@pytest.mark.parametrize(("newest", "known"), [(40, 40), (20, 0)])
+def test_after_an_older_record_was_put_back_all_updates_are_written_again(
+    tmp_path: Path, newest: int, known: int
+) -> None:
+    before = Position(tmp_path / "position.json")
+    before.keep({"wandb": 40})
+
+    with capture_logs() as logs:
+        position = Position(tmp_path / "position.json", newest)
+
+    assert position.of("wandb") == known
+    assert (position.run_id == before.run_id) is (known == 40)
+    assert ["the record ends at version 20" in line["reason"] for line in logs] == [True] * (known == 0)
