@@ -37,6 +37,8 @@ PAGES = (
 )
 FOLLOWS = "document.querySelector('[data-link]').classList.contains('open')"
 NOTICE = "document.querySelector('[data-unfollowed]').textContent"
+LEAVE = "dispatchEvent(new Event('pagehide'))"
+"""Closes the stream, which would bring a changed part again."""
 STATUS = "performance.getEntriesByType('navigation')[0].responseStatus"
 PICTURES = (
     "performance.getEntriesByType('resource')"
@@ -163,10 +165,8 @@ async def test_a_chart_without_figures_says_nothing_at_the_pointer(
 ) -> None:
     session, told = page
     await opened(session, address)
-    await session.evaluate(  # without the stream, which would bring the figures again
-        "dispatchEvent(new Event('pagehide'));"
-        "document.querySelector('.chart').removeAttribute('data-readout')"
-    )
+    await session.evaluate(LEAVE)
+    await session.evaluate("document.querySelector('.chart').removeAttribute('data-readout')")
 
     await point_at_a_chart(session)
 
@@ -190,8 +190,7 @@ async def test_a_click_is_no_less_one_because_the_page_changed_while_the_button_
     await opened(session, f"{address}tree")
     link = "document.querySelector('#part-tree a[href$=env-001]')"
     part = "document.getElementById('part-tree').innerHTML"
-    await session.evaluate(f"window.first = {link}; 0")
-    await until(session, f"{link} !== window.first")  # what the stream tells first is there
+    await session.evaluate(LEAVE)
     x, y = await session.evaluate(f"(b => [b.x + 5, b.y + 5])({link}.getBoundingClientRect())")
     click = {"x": x, "y": y, "button": "left", "clickCount": 1}
     await session.evaluate(
@@ -315,3 +314,22 @@ def test_the_end_of_the_page_is_silent_also_while_a_browser_follows_the_run(reco
         follows = urlopen(f"{where}stream?page=overview")
         assert follows.readline() == b"retry: 2000\n"
     follows.close()
+
+
+async def test_the_keyboard_stays_at_its_link_when_rows_come_above_it(
+    address: str, page: tuple[CdpSession, list[str]]
+) -> None:
+    session, told = page
+    await opened(session, f"{address}tree")
+    await session.evaluate(LEAVE)
+    link = "document.querySelector('#part-tree td a[href$=env-001]')"
+    above = "'<p><a href=\"/actor?name=trainer\">trainer</a></p>'"
+    await session.evaluate(f"{link}.focus(); window.first = {link}; 0")
+
+    await session.evaluate(
+        f"offer({{name: 'tree', html: {above} + document.getElementById('part-tree').innerHTML}}); 0"
+    )
+
+    assert await session.evaluate("document.activeElement.textContent") == "env-001"
+    assert await session.evaluate("document.activeElement === window.first"), "the place of a screen reader"
+    assert told == []

@@ -98,22 +98,67 @@ addEventListener("pointerup", () => hold(0), true);  // a click comes before wha
 addEventListener("focusout", () => setTimeout(catchUp));
 document.addEventListener("selectionchange", () => hold(getSelection().isCollapsed ? 0 : MARK_MS));
 
-const FOCUSABLE = "a, button, summary, [tabindex]";
-
 function replace(place, html) {
-  const opened = [...place.querySelectorAll("details")].map((details) => details.open);
-  const logs = [...place.querySelectorAll("[data-keep-end]")].map(scrolled);
-  const focused = [...place.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
-  place.innerHTML = html;
-  place.querySelectorAll("details").forEach((details, index) => { details.open = opened[index] ?? false; });
-  place.querySelectorAll("[data-keep-end]").forEach((log, index) => { log.scrollTop = logs[index] ?? log.scrollHeight; });
-  place.querySelectorAll(FOCUSABLE)[focused]?.focus({ preventScroll: true });
+  const wanted = document.createElement("template");
+  wanted.innerHTML = html;
+  const read = [...place.querySelectorAll("[data-keep-end]")].filter(isRead);
+  become(place, wanted.content);
+  place.querySelectorAll("[data-keep-end]").forEach((log) => { if (!read.includes(log)) log.scrollTop = log.scrollHeight; });
   if (lastPointer) readChart({ target: document.elementFromPoint(lastPointer.clientX, lastPointer.clientY), clientX: lastPointer.clientX });
 }
 
-// Where somebody reads in a log; at its end it goes on with the end.
-function scrolled(log) {
-  return log.scrollTop + log.clientHeight < log.scrollHeight - 8 ? log.scrollTop : undefined;
+// Whether somebody reads in a log; at its end it goes on with the end.
+function isRead(log) {
+  return log.scrollTop + log.clientHeight < log.scrollHeight - 8;
+}
+
+// Change the content of a place only where it differs: what stays keeps the focus, and a screen reader its place.
+function become(place, wanted) {
+  let next = place.firstChild;
+  for (const child of [...wanted.childNodes]) {
+    const same = counterpart(child, next);
+    if (!same) {
+      place.insertBefore(child, next);
+      continue;
+    }
+    while (next !== same) next = removed(next);
+    next = same.nextSibling;
+    if (same.nodeType === Node.TEXT_NODE) {
+      if (same.data !== child.data) same.data = child.data;
+    } else {
+      adopt(same, child);
+      become(same, child);
+    }
+  }
+  while (next) next = removed(next);
+}
+
+// Rows and links are recognised by what they lead to, also where others come before them; all else by its place.
+function counterpart(child, next) {
+  const isSame = (node) => node.nodeName === child.nodeName && leadsTo(node) === leadsTo(child);
+  let found = next;
+  while (found && leadsTo(child) && !isSame(found)) found = found.nextSibling;
+  return found && isSame(found) ? found : null;
+}
+
+function leadsTo(node) {
+  if (!node.matches?.("a, tr, li")) return "";
+  return (node.matches("a") ? node : node.querySelector("a"))?.getAttribute("href") ?? "";
+}
+
+function removed(node) {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
+}
+
+function adopt(element, wanted) {
+  for (const { name } of [...element.attributes]) {
+    if (!wanted.hasAttribute(name) && name !== "open") element.removeAttribute(name);  // details stay open
+  }
+  for (const { name, value } of wanted.attributes) {
+    if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+  }
 }
 
 // ---- trajectories: one step at a time, all players of the page together ----
