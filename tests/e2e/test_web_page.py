@@ -114,8 +114,11 @@ async def opened(session: CdpSession, address: str) -> None:
     await until(session, f"location.href.startsWith({address!r}) && document.readyState === 'complete'")
 
 
-async def press(session: CdpSession, key: str) -> None:
-    await session.post("Input.dispatchKeyEvent", {"type": "keyDown", "key": key})
+async def press(session: CdpSession, key: str, code: int = 0) -> None:
+    """Press a key; `code` is its number on Windows, which a page's own controls need."""
+    down = {"type": "rawKeyDown", "key": key, "windowsVirtualKeyCode": code}
+    await session.post("Input.dispatchKeyEvent", down)
+    await session.post("Input.dispatchKeyEvent", {**down, "type": "keyUp"})
 
 
 async def test_every_page_opens_and_follows_the_run_without_a_word_on_the_console(
@@ -332,4 +335,23 @@ async def test_the_keyboard_stays_at_its_link_when_rows_come_above_it(
 
     assert await session.evaluate("document.activeElement.textContent") == "env-001"
     assert await session.evaluate("document.activeElement === window.first"), "the place of a screen reader"
+    assert told == []
+
+
+async def test_a_key_that_goes_through_the_choices_of_a_filter_loads_no_other_page(
+    address: str, page: tuple[CdpSession, list[str]]
+) -> None:
+    session, told = page
+    await opened(session, f"{address}trajectories")
+    await until(session, FOLLOWS)
+    while await session.evaluate("document.activeElement.name") != "task":
+        await press(session, "Tab", 9)
+    before = await session.evaluate("document.activeElement.value")
+
+    await press(session, "ArrowDown", 40)
+    await until(session, f"document.activeElement.value !== {before!r}")
+    await asyncio.sleep(0.3)
+
+    assert await session.evaluate("location.search") == ""
+    assert await session.evaluate("document.activeElement.name") == "task"
     assert told == []

@@ -207,6 +207,13 @@ function showStep(player, number, count, current, last) {
   player.querySelector("[data-go='1']").disabled = current >= last;
 }
 
+// ---- filters ----
+
+// The keys change a choice at each press, so a choice by the keys waits for the button of its form.
+function submitChoice(event) {
+  if (!event.target.matches(":focus-visible")) event.target.closest("[data-submit-on-change]")?.requestSubmit();
+}
+
 // ---- charts: the figures at the pointer ----
 
 const readouts = new WeakMap();
@@ -243,7 +250,7 @@ function leaveChart(event) {
 
 document.addEventListener("pointermove", (event) => { lastPointer = event; readChart(event); });
 document.addEventListener("pointerout", leaveChart);
-document.addEventListener("change", (event) => event.target.closest("[data-submit-on-change]")?.requestSubmit());
+document.addEventListener("change", submitChoice);
 document.querySelectorAll("[data-keep-end]").forEach((log) => { log.scrollTop = log.scrollHeight; });
 play();
 follow();
