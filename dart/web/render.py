@@ -1,5 +1,6 @@
 """Render the HTML templates. Values are escaped, and a template that uses a missing value raises an error."""
 
+import hashlib
 import math
 import time
 from functools import cache
@@ -37,6 +38,12 @@ def static(name: str) -> bytes:
 
 
 @cache
+def static_address(name: str) -> str:
+    """Return the address of a file that `STATIC` names. A changed file has another address."""
+    return f"/static/{name}?{hashlib.sha256(static(name)).hexdigest()[:12]}"
+
+
+@cache
 def _templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("dart.web"),
@@ -58,6 +65,7 @@ def _templates() -> Environment:
         meaning=lambda word: MEANINGS.get(word, ""),
         share=lambda thousandths: f"{thousandths / 10:g}%",
         short=lambda name: str(name).rpartition("/")[2],
+        static=static_address,
         short_id=short_id,
     )
     return templates

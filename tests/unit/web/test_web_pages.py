@@ -4,6 +4,8 @@ import asyncio
 import fcntl
 import re
 import shutil
+import zlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +17,7 @@ from dart.core.errors import UsageError
 from dart.core.run_directory import RunPaths
 from dart.store.errors import StoreBusy
 from dart.store.store import Store
-from dart.web.app import STREAM_S, changes, part_or_error, web_app
+from dart.web.app import STREAM_S, changes, gzipped, part_or_error, web_app
 from dart.web.auth import access_for
 from dart.web.charts import Chart
 from dart.web.pages import PAGES, PagePart, Values, WebPage, head
@@ -63,7 +65,8 @@ def test_a_page_shows_what_was_recorded_and_nothing_its_policy_forbids(
     assert [text for text in ADDRESSES[address] if text not in answer.text] == []
     assert HOSTILE not in answer.text
     assert (
-        re.findall(r"<script(?! src=\"/static/app.js\" defer>)|\sstyle=|<style|\son\w+=", answer.text) == []
+        re.findall(r"<script(?! src=\"/static/app.js\?\w{12}\" defer>)|\sstyle=|<style|\son\w+=", answer.text)
+        == []
     )
     assert re.findall(r"(?:src|href|action)=\"(?!/|#)[^\"]*\"", answer.text) == []
 
@@ -382,3 +385,25 @@ def test_the_labels_of_a_chart_are_drawn_over_its_lines(client: TestClient) -> N
     shown = client.get("/").text
     figure = shown[shown.index("Throughput") :].partition("</figure>")[0]
     assert figure.rindex('class="line') < figure.index('class="tick"')
+
+
+def test_pages_are_compressed_and_their_files_are_loaded_once(client: TestClient) -> None:
+    shown = client.get("/tree")
+    assert shown.headers["content-encoding"] == "gzip"
+    files = re.findall(r'"(/static/[^"]*)"', shown.text)
+    assert len(files) == 3
+    for file in files:
+        assert "immutable" in client.get(file).headers["cache-control"]
+    assert client.get("/static/app.js?0").headers["cache-control"] == "no-cache"
+
+
+async def test_a_compressed_stream_tells_each_event_as_it_comes() -> None:
+    async def events() -> AsyncIterator[str]:
+        yield "data: 1\n\n"
+        yield "data: 2\n\n"
+
+    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    heard = [unpacker.decompress(part) async for part in gzipped(events())]
+
+    assert heard == [b"data: 1\n\n", b"data: 2\n\n", b""]
+    assert unpacker.eof
