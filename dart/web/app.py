@@ -136,6 +136,7 @@ class Site:
     ) -> HTMLResponse:
         values = {"page": page, "parts": parts, "stream": stream, "offers": offers}
         values["run_name"] = self._paths.title
+        values["login"] = _login_address(request)
         can_steer, is_known = self._access.token is not None, self._is_known(request)
         return HTMLResponse(render("page.html", **values, can_steer=can_steer, is_known=is_known))
 
@@ -148,8 +149,8 @@ class Site:
     async def confirm(self, request: Request) -> Response:
         """Respond with the page that says what a change does and has the button for it."""
         may, can = self._is_known(request), self._access.token is not None
-        wanted = actions.wanted(request.query_params)
-        return await self._about(request, wanted, "_confirm.html", may=may, can=can)
+        wanted, login = actions.wanted(request.query_params), _login_address(request)
+        return await self._about(request, wanted, "_confirm.html", may=may, can=can, login=login)
 
     async def do(self, request: Request) -> Response:
         """Make a change of the run by the same request as the command line; respond with its outcome."""
@@ -222,11 +223,13 @@ class Site:
         if self._access.token is None:
             return RedirectResponse("/", status_code=303)
         if request.method != "POST":
-            return HTMLResponse(render("login.html", is_wrong=False))
-        given = (await _form(request)).get("token", "").strip()
-        if not rules.is_token(self._access.token, given):
-            return HTMLResponse(render("login.html", is_wrong=True), status_code=403)
-        answer = RedirectResponse("/", status_code=303)
+            place = rules.own_place(request.query_params.get("next", ""))
+            return HTMLResponse(render("login.html", is_wrong=False, next=place))
+        form = await _form(request)
+        place = rules.own_place(form.get("next", ""))
+        if not rules.is_token(self._access.token, form.get("token", "").strip()):
+            return HTMLResponse(render("login.html", is_wrong=True, next=place), status_code=403)
+        answer = RedirectResponse(place, status_code=303)
         answer.set_cookie(
             rules.cookie_name(request.headers.get("host")),
             rules.new_session(self._access.token, time.time()),
@@ -343,6 +346,10 @@ async def part_or_error(html: Awaitable[str], shown: tuple[type[DartError], ...]
         return await html
     except shown as error:
         return render("_trouble.html", text=str(error))
+
+
+def _login_address(request: Request) -> str:
+    return rules.login_address(request.scope["path"], request.scope["query_string"])
 
 
 async def _form(request: Request) -> dict[str, str]:

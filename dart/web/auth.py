@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
+from urllib.parse import urlencode
 
 from dart.config.sections import WebSettings
 from dart.core.errors import UsageError
@@ -42,12 +43,18 @@ STEER = "/do"
 
 READING = ("GET", "HEAD")
 
-METHODS = {"/login": (*READING, "POST"), "/logout": ("POST",), STEER: ("POST",)}
+LOGIN = "/login"
+
+PLACE_MOST = 1000
+"""Largest number of characters of an address to which a login leads back."""
+
+METHODS = {LOGIN: (*READING, "POST"), "/logout": ("POST",), STEER: ("POST",)}
 """The methods that a path takes, for the paths that take others than `READING`."""
 
-OPEN_PATHS = frozenset({"/login", "/static/style.css", "/static/app.js", "/static/icon.svg"})
+OPEN_PATHS = frozenset({LOGIN, "/static/style.css", "/static/app.js", "/static/icon.svg"})
 """Paths that need no token: the login form and its files."""
 
+_OWN_PLACE = re.compile(r"/(?![/\\])[!-~]*")
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::[0-9]{1,5})?")
 _PURPOSE = b"dartrl web session "
 
@@ -248,6 +255,20 @@ def cookie_name(host: str | None) -> str:
     """Return the name of the session cookie for a `Host` header."""
     port = (host or "").rpartition(":")[2]
     return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+
+
+def login_address(path: str, query: bytes) -> str:
+    """Return the address of the login form that leads back to an address of this page."""
+    place = f"{path}?{query.decode('latin-1')}" if query else path
+    return f"{LOGIN}?{urlencode({'next': place})}" if own_place(place) != "/" else LOGIN
+
+
+def own_place(place: str) -> str:
+    """Return an address to which a login may lead; `/` for one that leads elsewhere or is too long.
+
+    Browsers take `//name` and `/\\name` for an address on another host.
+    """
+    return place if len(place) <= PLACE_MOST and _OWN_PLACE.fullmatch(place) else "/"
 
 
 def is_token(token: str, given: str) -> bool:

@@ -7,7 +7,16 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dart.web.auth import Access, AccessRefusal, RequestFacts, cookie_name, refusal
+from dart.web.auth import (
+    LOGIN,
+    READING,
+    Access,
+    AccessRefusal,
+    RequestFacts,
+    cookie_name,
+    login_address,
+    refusal,
+)
 
 HEADERS = {
     "content-security-policy": (
@@ -38,7 +47,7 @@ class Guard:
             return
         asked = asked_of(scope)
         refused = refusal(self._access, asked, time.time())
-        answer: ASGIApp = self._app if refused is None else _response(refused, asked)
+        answer: ASGIApp = self._app if refused is None else _response(refused, asked, scope["query_string"])
         await answer(scope, receive, _with_headers(send))
 
 
@@ -67,9 +76,10 @@ def asked_of(scope: Scope) -> RequestFacts:
     )
 
 
-def _response(refused: AccessRefusal, asked: RequestFacts) -> Response:
+def _response(refused: AccessRefusal, asked: RequestFacts, query: bytes) -> Response:
     if refused.needs_login and _asks_for_page(asked):
-        return RedirectResponse("/login", status_code=303)
+        address = login_address(asked.path, query) if asked.method in READING else LOGIN
+        return RedirectResponse(address, status_code=303)
     headers = {"www-authenticate": "Bearer"} if refused.needs_login else {}
     if refused.allowed:
         headers["allow"] = ", ".join(refused.allowed)

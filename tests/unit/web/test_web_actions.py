@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 from starlette.testclient import TestClient
@@ -194,6 +194,7 @@ def test_every_button_asks_first_and_the_question_changes_nothing(page: TestClie
             asked = page.get(wanted.address)
             assert asked.status_code == 200
             assert wanted.about.partition(";")[0] in asked.text
+            assert f'<a href="/login?{urlencode({"next": wanted.address})}">Log in</a> with the' in asked.text
             assert 'method="post"' not in asked.text.partition("<main>")[2], "a stranger has no button"
             assert urlsplit(wanted.place).path in ("/", "/actor")
     log_in(page)

@@ -169,7 +169,7 @@ BROWSER_ACCEPTS = "text/html,application/xhtml+xml,application/xml;q=0.9,image/a
 
 def test_a_browser_that_sends_no_fetch_metadata_is_led_to_the_login(guarded: TestClient) -> None:
     led = guarded.get("/tasks", headers={"accept": BROWSER_ACCEPTS})
-    assert (led.status_code, led.headers.get("location")) == (303, "/login")
+    assert (led.status_code, led.headers.get("location")) == (303, "/login?next=%2Ftasks")
     assert guarded.get("/stream?page=head", headers={"accept": "text/event-stream"}).status_code == 401
     framed = {"accept": BROWSER_ACCEPTS, "sec-fetch-mode": "no-cors"}
     assert guarded.get("/tasks", headers=framed).status_code == 401
@@ -407,3 +407,29 @@ async def test_a_compressed_stream_tells_each_event_as_it_comes() -> None:
 
     assert heard == [b"data: 1\n\n", b"data: 2\n\n", b""]
     assert unpacker.eof
+
+
+def test_a_login_leads_to_the_page_that_was_asked_for(guarded: TestClient) -> None:
+    wanted = "/compare?a=1&b=2"
+    led = guarded.get(wanted, headers={"sec-fetch-mode": "navigate"})
+    form = guarded.get(led.headers["location"]).text
+    assert '<input type="hidden" name="next" value="/compare?a=1&amp;b=2">' in form
+    wrong = guarded.post("/login", data={"token": "no", "next": wanted})
+    assert 'value="/compare?a=1&amp;b=2"' in wrong.text
+
+    logged_in = guarded.post("/login", data={"token": TOKEN, "next": wanted})
+
+    assert (logged_in.status_code, logged_in.headers["location"]) == (303, wanted)
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["", "//evil.example", "/\\evil.example", "https://evil.example/", "/\t/evil", "tree", "/" + "x" * 2000],
+)
+def test_a_login_leads_to_no_other_host(guarded: TestClient, place: str) -> None:
+    assert guarded.post("/login", data={"token": TOKEN, "next": place}).headers["location"] == "/"
+
+
+def test_a_change_whose_session_has_expired_is_not_sent_again_by_the_login(guarded: TestClient) -> None:
+    led = guarded.post("/do", headers={"sec-fetch-mode": "navigate", "origin": "http://localhost:8700"})
+    assert (led.status_code, led.headers["location"]) == (303, "/login")
