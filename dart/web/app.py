@@ -135,6 +135,7 @@ class Site:
         offers: Sequence[RequestedAction] = (),
     ) -> HTMLResponse:
         values = {"page": page, "parts": parts, "stream": stream, "offers": offers}
+        values["zone"] = time.strftime("UTC%z")
         values["run_name"] = self._paths.title
         values["login"] = _login_address(request)
         can_steer, is_known = self._access.token is not None, self._is_known(request)

@@ -58,14 +58,15 @@ def _templates() -> Environment:
         age=age,
         clock=clock,
         ago=ago,
+        moment=moment,
         counts=counts,
         counted=counted,
         figure=number,
         size=size,
         meaning=lambda word: MEANINGS.get(word, ""),
         share=lambda thousandths: f"{thousandths / 10:g}%",
-        short=lambda name: str(name).rpartition("/")[2],
         static=static_address,
+        short=lambda name: str(name).rpartition("/")[2],
         short_id=short_id,
     )
     return templates
@@ -74,6 +75,11 @@ def _templates() -> Environment:
 def render(template: str, **values: object) -> str:
     """Render a template with these values, and return the HTML."""
     return _templates().get_template(template).render(**values)
+
+
+def moment(unix_s: float) -> str:
+    """Format a moment for a file, which is read on other days and in other time zones than it was written."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_s))
 
 
 def ago(unix_s: float) -> str:

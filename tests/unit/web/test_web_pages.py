@@ -433,3 +433,16 @@ def test_a_login_leads_to_no_other_host(guarded: TestClient, place: str) -> None
 def test_a_change_whose_session_has_expired_is_not_sent_again_by_the_login(guarded: TestClient) -> None:
     led = guarded.post("/do", headers={"sec-fetch-mode": "navigate", "origin": "http://localhost:8700"})
     assert (led.status_code, led.headers["location"]) == (303, "/login")
+
+
+def test_an_export_has_the_date_and_the_time_zone_of_its_episode(recorded: RunPaths, tmp_path: Path) -> None:
+    with RunView(recorded) as run:
+        text = trajectory_html(run, "2")
+    assert re.search(r"<dt>played</dt><dd>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}, 2.5 s", text)
+
+
+def test_a_page_names_the_time_zone_of_its_times(client: TestClient) -> None:
+    assert re.search(
+        r"<footer class=\"quiet\">Times of day are in the time zone UTC[+-]\d{4}\.",
+        client.get("/").text,
+    )
