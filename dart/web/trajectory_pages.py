@@ -75,9 +75,11 @@ def trajectories(run: RunView, values: Mapping[str, str]) -> str:
     trains = run.config.training.learner != "none"
     of_evaluation = values.get("of") == "evaluation" or not trains
     selected = wanted(values, run.config)
-    rows = run.store.evaluation_page(selected) if of_evaluation else run.store.trajectory_page(selected)
+    page = run.store.evaluation_page if of_evaluation else run.store.trajectory_page
+    rows = page(selected, PAGE + 1)  # one more, which says whether there are older ones
+    has_older, rows = len(rows) > PAGE, rows[:PAGE]
     kept = {name: values[name] for name in ("of", "task", "outcome", "result") if values.get(name)}
-    older = urlencode({**kept, "before": str(_key(rows[-1]))}) if len(rows) == PAGE else ""
+    older = urlencode({**kept, "before": str(_key(rows[-1]))}) if has_older else ""
     return render(
         "trajectories.html",
         rows=rows,

@@ -17,6 +17,7 @@ from dart.core.errors import UsageError
 from dart.core.run_directory import RunPaths
 from dart.store.errors import StoreBusy
 from dart.store.store import Store
+from dart.web import trajectory_pages
 from dart.web.app import STREAM_S, changes, gzipped, part_or_error, web_app
 from dart.web.auth import access_for
 from dart.web.charts import Chart
@@ -446,3 +447,16 @@ def test_a_page_names_the_time_zone_of_its_times(client: TestClient) -> None:
         r"<footer class=\"quiet\">Times of day are in the time zone UTC[+-]\d{4}\.",
         client.get("/").text,
     )
+
+
+def test_a_list_leads_to_older_episodes_only_where_there_are_some(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trajectory_pages, "PAGE", 3)
+    first = client.get("/trajectories").text
+    assert first.count("/trajectory?id=") == 3
+    assert 'href="/trajectories?before=5" rel="next"' in first
+    monkeypatch.setattr(trajectory_pages, "PAGE", 7)
+    whole = client.get("/trajectories").text
+    assert whole.count("/trajectory?id=") == 7
+    assert 'rel="next"' not in whole
