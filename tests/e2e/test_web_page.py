@@ -139,7 +139,8 @@ async def test_keys_go_from_step_to_step_in_the_page_and_in_its_export(
     session, told = page
     write_trajectory(recorded, "2", tmp_path / "two.html")
     await opened(session, f"{address}trajectory?id=2")
-    assert await session.evaluate(PICTURES) == [200, 200, 200]
+    await until(session, f"{PICTURES}.length >= 2")  # that of the first step and the next
+    assert set(await session.evaluate(PICTURES)) == {200}
     for place in (f"{address}trajectory?id=2", (tmp_path / "two.html").as_uri()):
         await opened(session, place)
         steps = [await session.evaluate(CURRENT)]

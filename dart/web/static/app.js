@@ -197,7 +197,11 @@ function play() {
 }
 
 function showStep(player, number, count, current, last) {
-  player.querySelectorAll("[data-step]").forEach((step) => step.classList.toggle("current", Number(step.dataset.step) === number));
+  player.querySelectorAll("[data-step]").forEach((step) => {
+    const apart = Number(step.dataset.step) - number;
+    step.classList.toggle("current", apart === 0);
+    if (Math.abs(apart) <= 1) step.querySelector("img")?.setAttribute("loading", "eager");  // what comes next is there
+  });
   player.querySelectorAll("[data-to]").forEach((button) => {
     const isCurrent = button.classList.toggle("current", Number(button.dataset.to) === number);
     button.setAttribute("aria-current", isCurrent ? "step" : "false");

@@ -238,7 +238,7 @@ def test_an_export_holds_all_it_needs(recorded: RunPaths, tmp_path: Path) -> Non
     write_trajectory(recorded, "2", file)
     text = file.read_text()
 
-    assert text.count('href="data:image/png;base64,') == 3
+    assert text.count('src="data:image/png;base64,') == 3
     assert HOSTILE not in text
     assert "default-src &#39;none&#39;" in text
     assert re.findall(r"(?:src|href|action)=\"(?!data:)[^\"]*\"", text) == []
@@ -460,3 +460,8 @@ def test_a_list_leads_to_older_episodes_only_where_there_are_some(
     whole = client.get("/trajectories").text
     assert whole.count("/trajectory?id=") == 7
     assert 'rel="next"' not in whole
+
+
+def test_screenshots_are_loaded_as_they_come_into_sight(client: TestClient) -> None:
+    shown = client.get("/trajectory?id=2").text
+    assert shown.count('loading="lazy"') == shown.count("/blobs/") == 3
