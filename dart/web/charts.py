@@ -251,12 +251,17 @@ class Chart:
         places = (begins, "start"), ((begins + ends) / 2, "middle"), (ends, "end")
         return [(at, self._time(at), anchor) for at, anchor in places]
 
+    @cached_property
+    def moments(self) -> list[float]:
+        """The moments whose values a reader can ask for, in unix seconds."""
+        return sorted({at for one in self.series for at, _ in one.points})
+
     @property
     def readout(self) -> str:
-        """JSON with the values for the mouse pointer: x, label and the value of each line, by moment."""
+        """JSON with the values for the mouse pointer and the keys: x, label and the value of each line, by
+        moment."""
         texts = [{at: self.text(y) for at, y in one.points if y is not None} for one in self.series]
-        moments = sorted({at for one in self.series for at, _ in one.points})
-        rows = [[self.x(at), self._time(at), [one.get(at) for one in texts]] for at in moments]
+        rows = [[self.x(at), self._time(at), [one.get(at) for one in texts]] for at in self.moments]
         return json.dumps(rows, separators=(",", ":"))
 
     def _time(self, unix_s: float) -> str:

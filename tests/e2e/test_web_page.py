@@ -356,3 +356,25 @@ async def test_a_key_that_goes_through_the_choices_of_a_filter_loads_no_other_pa
     assert await session.evaluate("location.search") == ""
     assert await session.evaluate("document.activeElement.name") == "task"
     assert told == []
+
+
+async def test_a_chart_says_its_figures_to_the_keys(address: str, page: tuple[CdpSession, list[str]]) -> None:
+    session, told = page
+    await opened(session, address)
+    await session.evaluate(LEAVE)
+    plot = "document.querySelector('[aria-label^=Throughput]')"
+    moment = f"{plot}.closest('figure').querySelector('[data-moment]').textContent"
+    await session.evaluate(f"{plot}.focus()")
+
+    moments = []
+    for key in ("Home", "End", "ArrowLeft"):
+        await press(session, key)
+        moments.append(await session.evaluate(moment))
+    first, last, before = moments
+
+    assert "" < first < before < last
+    words = await session.evaluate(f"{plot}.getAttribute('aria-valuetext')")
+    assert words.startswith(f"{before}: environment steps ")
+    await press(session, "Escape")
+    assert await session.evaluate(moment) == ""
+    assert told == []

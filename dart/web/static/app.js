@@ -67,7 +67,8 @@ function follow() {
   listen();
 }
 
-// What changes waits while somebody presses on the page, has just marked something, or chooses from a part.
+// What changes waits while somebody presses on the page, has just marked something or read a chart by the keys, or
+// chooses from a part.
 const PRESS_MS = 1500;
 const MARK_MS = 10000;
 const waiting = new Map();
@@ -218,21 +219,29 @@ function submitChoice(event) {
   if (!event.target.matches(":focus-visible")) event.target.closest("[data-submit-on-change]")?.requestSubmit();
 }
 
-// ---- charts: the figures at the pointer ----
+// ---- charts: the figures of a moment, at the pointer or by the keys ----
 
 const readouts = new WeakMap();
 let lastPointer = null;
 
+function rowsOf(chart) {
+  const json = chart.dataset.readout;
+  if (readouts.get(chart)?.json !== json) readouts.set(chart, { json, rows: JSON.parse(json) });
+  return readouts.get(chart).rows;
+}
+
 function readChart(event) {
   const plot = event.target?.closest?.("[data-readout] .plot");
   if (!plot) return;
-  const chart = plot.closest("[data-readout]");
-  if (!readouts.has(chart)) readouts.set(chart, JSON.parse(chart.dataset.readout));
-  const rows = readouts.get(chart);
+  const rows = rowsOf(plot.closest("[data-readout]"));
   if (!rows.length) return;
   const box = plot.getBoundingClientRect();
   const at = 1000 * (event.clientX - box.left) / box.width;
-  const [x, moment, figures] = rows.reduce((best, row) => Math.abs(row[0] - at) < Math.abs(best[0] - at) ? row : best);
+  showRow(plot, rows.reduce((best, row) => Math.abs(row[0] - at) < Math.abs(best[0] - at) ? row : best));
+}
+
+function showRow(plot, [x, moment, figures]) {
+  const chart = plot.closest("[data-readout]");
   const pointer = plot.querySelector(".pointer");
   pointer.setAttribute("x1", `${x / 10}%`);
   pointer.setAttribute("x2", `${x / 10}%`);
@@ -246,14 +255,41 @@ function readChart(event) {
 
 function leaveChart(event) {
   const chart = event.target.closest?.("[data-readout]");
-  if (!chart || chart.contains(event.relatedTarget)) return;
+  if (chart && !chart.contains(event.relatedTarget)) showLast(chart);
+}
+
+function showLast(chart) {
   chart.querySelector(".pointer")?.setAttribute("visibility", "hidden");
   chart.querySelector("[data-moment]").textContent = "";
   chart.querySelectorAll("[data-value]").forEach((place) => { place.textContent = place.dataset.last ?? place.textContent; });
 }
 
+// A plot is a slider over its moments.
+function stepChart(event) {
+  const plot = event.target.closest?.("[data-readout] .plot");
+  if (!plot || event.altKey || event.ctrlKey || event.metaKey) return;
+  const chart = plot.closest("[data-readout]");
+  const last = rowsOf(chart).length - 1;
+  const now = Number(plot.getAttribute("aria-valuenow"));
+  const wanted = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last }[event.key];
+  if (event.key === "Escape") showLast(chart);
+  if (wanted === undefined) return;
+  event.preventDefault();
+  hold(MARK_MS);
+  choose(plot, chart, Math.min(last, Math.max(0, wanted)));
+}
+
+function choose(plot, chart, number) {
+  showRow(plot, rowsOf(chart)[number]);
+  const lines = [...chart.querySelectorAll(".legend li:not(.moment)")].map((line) => line.textContent.trim());
+  plot.setAttribute("aria-valuenow", number);
+  plot.setAttribute("aria-valuetext", `${chart.querySelector("[data-moment]").textContent}: ${lines.join(", ")}`);
+}
+
 document.addEventListener("pointermove", (event) => { lastPointer = event; readChart(event); });
 document.addEventListener("pointerout", leaveChart);
+document.addEventListener("focusout", leaveChart);
+document.addEventListener("keydown", stepChart);
 document.addEventListener("change", submitChoice);
 document.querySelectorAll("[data-keep-end]").forEach((log) => { log.scrollTop = log.scrollHeight; });
 play();
