@@ -321,9 +321,11 @@ def _tasks(run: RunView, _: Values) -> str:
     return render("_tasks.html", reports=reports, sparks=sparks, state=state, family=run.family)
 
 
-def _spark(played: Mapping[int, EpisodeCounts], bins: Bins) -> str:
-    scores = charts.success_over_time(played, bins, episodes=20)
-    return charts.sparkline([(end, score.rate) for end, score in scores], bins.span)
+def _spark(played: Mapping[int, EpisodeCounts], bins: Bins) -> tuple[str, str]:
+    """Return success over the run as an SVG path and as text; both are empty without episodes."""
+    points = [(end, score.rate) for end, score in charts.success_over_time(played, bins, episodes=20)]
+    words = f"from {percent(points[0][1])} to {percent(points[-1][1])}" if points else ""
+    return charts.sparkline(points, bins.span), words
 
 
 def _task(run: RunView, values: Values) -> str:

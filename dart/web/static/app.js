@@ -193,7 +193,7 @@ function play() {
     event.preventDefault();
     go(keys[event.key]());
   });
-  addEventListener("hashchange", () => show(Number(location.hash.slice(1)) || 1));
+  addEventListener("hashchange", () => show(Number(location.hash.slice(1)) || current));
   show(Number(location.hash.slice(1)) || 1);
 }
 

@@ -99,3 +99,12 @@ def test_the_folder_of_a_run_without_a_record_says_so(tmp_path: Path) -> None:
         web_app(RunPaths(tmp_path), access_for("127.0.0.1", None)), base_url="http://localhost"
     ) as one:
         assert "Nothing was explored" not in one.get("/exploration").text
+
+
+def test_each_screen_of_the_graph_is_a_link_with_a_name(client: TestClient) -> None:
+    drawn = client.get("/exploration").text.partition('<div class="graph">')[2]
+    assert 'role="img"' not in drawn, "the content of a picture is hidden from a screen reader"
+    assert re.findall(r'aria-label="(screenshot[^"]*)"', drawn) == [
+        "screenshot of screen 1",
+        "screenshot of screen 2",
+    ]

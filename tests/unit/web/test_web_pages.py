@@ -465,3 +465,15 @@ def test_a_list_leads_to_older_episodes_only_where_there_are_some(
 def test_screenshots_are_loaded_as_they_come_into_sight(client: TestClient) -> None:
     shown = client.get("/trajectory?id=2").text
     assert shown.count('loading="lazy"') == shown.count("/blobs/") == 3
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_the_headings_of_a_page_skip_no_level(client: TestClient, address: str) -> None:
+    levels = [int(level) for level in re.findall(r"<h(\d)", client.get(address).text)]
+    assert levels[0] == 1
+    assert [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1] == []
+
+
+def test_what_the_eye_sees_of_a_row_is_there_for_a_screen_reader(client: TestClient) -> None:
+    assert '>env-001</a><span class="unseen">, level 3</span>' in client.get("/tree").text
+    assert re.search(r'class="spark" role="img" aria-label="from \S+ % to \S+ %"', client.get("/tasks").text)
