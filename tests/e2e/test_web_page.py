@@ -247,13 +247,17 @@ LONG_TEXTS = """
     document.querySelectorAll("td.task a, select option").forEach((place) => { place.textContent = long; });
     document.querySelectorAll(".clip").forEach((place) => { place.textContent = long.repeat(4); });
     document.querySelectorAll("[class^=d] .pill").forEach((place) => { place.textContent = "quarantined"; });
+    document.querySelectorAll("main h2, main p").forEach((place) => { place.textContent = "x".repeat(300); });
     document.documentElement.scrollWidth
 """
 
 
 @pytest.mark.parametrize("width", [390, 1024])
-@pytest.mark.parametrize("place", ["tree", "tasks", "trajectories", "trajectories?of=evaluation"])
-async def test_a_table_with_long_names_is_as_wide_as_the_window(
+@pytest.mark.parametrize(
+    "place",
+    ["tree", "actor?name=env-001", "tasks", "trajectories", "trajectories?of=evaluation", "trajectory?id=2"],
+)
+async def test_a_page_with_long_names_and_texts_is_as_wide_as_the_window(
     address: str, page: tuple[CdpSession, list[str]], place: str, width: int
 ) -> None:
     session, _ = page
