@@ -142,7 +142,7 @@ def _wrong_function(config: Config) -> str:
     place = "environments.make" if config.environments.make else "dart/config/environment_kinds.py"
     return (
         f"{why}: {make} is to make the environments of the kind {config.environments.kind!r}; correct the "
-        f"name in {place}, or put it there"
+        f"name in {place}, or define the function"
     )
 
 
@@ -410,10 +410,11 @@ def require_installation(config: Config, checks: Iterable[Check] = CHECKS) -> No
     """Check that everything that a run needs is installed.
 
     raises    UnavailableError with a line for each missing thing; ConfigurationError instead if one of them
-              is a prompt, because no later start would find it
+              is a prompt or the function that makes environments, because no later start would find it
     """
     found = {check: list(check(config)) for check in checks}
     missing = [problem for problems in found.values() for problem in problems]
     if missing:
-        error = ConfigurationError if found.get(unreadable_prompt) else UnavailableError
+        is_misnamed = found.get(unreadable_prompt) or (missing_browser in found and _wrong_function(config))
+        error = ConfigurationError if is_misnamed else UnavailableError
         raise error("\n".join(missing))

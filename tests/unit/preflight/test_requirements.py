@@ -48,9 +48,11 @@ def test_a_function_of_your_own_that_does_not_exist_is_refused_before_the_start(
     (message,) = missing_browser(config)
 
     assert (
-        f": {make} is to make the environments of the kind 'own'; correct the name in environments.make"
-        in message
+        f": {make} is to make the environments of the kind 'own'; correct the name in environments.make, "
+        "or define the function" in message
     )
+    with pytest.raises(ConfigurationError, match="correct the name"):
+        require_installation(config, checks=(missing_browser,))
 
 
 def program(folder: Path, text: str) -> Path:
