@@ -747,7 +747,7 @@ class EvaluationSettings(Section):
     before: bool = True
     """Whether the policy is measured before training."""
     after: bool = True
-    """Whether the policy is measured after training."""
+    """Whether the policy is measured after training, unless no update was made and it was measured before."""
     verifier: str = ""
     """Checkpoint of a verifier that chooses among the candidate points of a grounding model; empty: none.
     Only `dartrl ground eval` uses it. Training never does, because a point that a verifier chose is not a

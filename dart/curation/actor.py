@@ -316,9 +316,10 @@ class CuratorActor(Actor):
 
     async def _batch_now(self, trained_ahead: tuple[int, ...]) -> Batch | m.NoWorkYet | m.RunOver:
         phase = self._phase()
-        if phase is RunPhase.DONE:
+        is_open = self._is_batch_open()
+        if phase is RunPhase.DONE and not is_open:
             return m.RunOver()
-        begins = not trained_ahead and not self._is_batch_open()
+        begins = not trained_ahead and not is_open
         if begins and (phase is not RunPhase.TRAINING or self._is_paused):
             return self._no_work(PAUSED if self._is_paused else f"the run is in phase {phase}")
         return await self._in_turn(lambda: self._service.batch(trained_ahead))

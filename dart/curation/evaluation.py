@@ -15,7 +15,7 @@ from typing import Any
 from dart.core.records import Evaluation, EvaluationPhase
 from dart.curation.episode_leases import EpisodeLease, EpisodeLeases
 from dart.curation.indexed_heap import IndexedHeap
-from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, that_count, turn
+from dart.curation.run_phases import EvaluationEpisode, RunPlan, still_to_play, that_count, turn
 from dart.store.reader import StoreReader
 
 INTERRUPTED = "interrupted"
@@ -153,10 +153,10 @@ class EvaluationSchedule(EpisodeLeases[EvaluationLease]):
         return self._attempts[phase, episode] >= self._max_attempts
 
     def _read_missing(self, phase: EvaluationPhase) -> dict[EvaluationEpisode, None]:
-        """Return the episodes of a phase that have no result in the record and are not left out."""
-        done = that_count(self._reader.evaluations(phase), phase, self.newest_version())
-        left = (one for one in missing(self._plan, done) if not self._is_left_out(phase, one))
-        return dict.fromkeys(left)
+        """Return the episodes of a phase that are still to be played and are not left out."""
+        done = self._reader.evaluations(phase)
+        left = still_to_play(self._plan, done, phase, self.newest_version())
+        return dict.fromkeys(one for one in left if not self._is_left_out(phase, one))
 
     def _report_failure(self, lease: EvaluationLease, kind: str, detail: str, attempts: int) -> None:
         fields = {

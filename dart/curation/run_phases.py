@@ -73,6 +73,19 @@ def missing(plan: RunPlan, done: Iterable[Evaluation]) -> list[EvaluationEpisode
     return sorted(plan.episodes - played, key=turn)
 
 
+def still_to_play(
+    plan: RunPlan, evaluations: Iterable[Evaluation], phase: EvaluationPhase, newest_version: int | None
+) -> list[EvaluationEpisode]:
+    """Return the episodes that the evaluation of a phase still has to play, in the order of `turn`.
+
+    Version 0 is the base policy. A run that measured it before training does not measure it again after it.
+    """
+    is_after = phase is EvaluationPhase.AFTER
+    if is_after and newest_version == 0 and plan.is_measured(EvaluationPhase.BEFORE):
+        return []
+    return missing(plan, that_count(evaluations, phase, newest_version))
+
+
 def phase_now(
     plan: RunPlan, *, updates: int, actions: int, now_s: float, missing_before: int, missing_after: int
 ) -> RunPhase:

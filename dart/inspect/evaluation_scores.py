@@ -8,7 +8,7 @@ from typing import Any
 from dart.config.config import Config
 from dart.core.records import Evaluation, EvaluationPhase
 from dart.core.statistics import Score
-from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, that_count
+from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, still_to_play, that_count
 from dart.inspect.report import EvaluationResult, RunReport, SuccessReport
 from dart.store.reader import StoreReader
 from dart.telemetry.events import EVALUATION_FAILED
@@ -79,7 +79,8 @@ def still_missing(store: StoreReader, plan: RunPlan, phase: EvaluationPhase) -> 
     An episode that failed too often is not played again and is not counted.
     """
     given_up = {one for one, why in failures(store, phase).items() if why["is_left_out"]}
-    return sum(one not in given_up for one in missing(plan, _measured(store, phase)))
+    left = still_to_play(plan, store.evaluations(phase), phase, _newest(store))
+    return sum(one not in given_up for one in left)
 
 
 def _measured(store: StoreReader, phase: EvaluationPhase) -> tuple[Evaluation, ...]:

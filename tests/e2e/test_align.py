@@ -94,7 +94,8 @@ def check_report(run_dir: Path, actions: int) -> None:
     assert {row["name"] for row in kinds} <= {"element", "order", "outcome"}
     (success,) = report["success"]
     assert success["name"] == f"{SITE}/easy, sampled"
-    assert (success["before"]["episodes"], success["after"]["episodes"]) == (2, 2)
+    assert success["before"]["episodes"] == 2
+    assert success["after"] is None or success["after"]["episodes"] == 2, "none without an update"
 
 
 def test_the_loop_runs_with_the_layout_of_qwen_and_its_prior(tiny_qwen: Path, tmp_path: Path) -> None:

@@ -40,6 +40,9 @@ LEASE_S, POLL_S = 60.0, 0.05
 EVALUATION_LEASE_S = 5400.0
 """As for desktops: an episode with its reset may take an hour."""
 
+ONE_GROUP = {"groups_per_update": 1}
+TWO_SEEDS = {"before": False, "after": True, "seeds_per_task": 2, "greedy_seeds_per_task": 0}
+
 
 class Beats(Actor):
     """Is there."""
@@ -315,15 +318,44 @@ def evaluation(phase: EvaluationPhase, seed: int, version: int = 0) -> Evaluatio
 @pytest.fixture
 def measured(bench: InMemorySystem, tmp_path: Path) -> System:
     """Training is over; two episodes are to be measured."""
-    wanted = {"before": True, "after": True, "seeds_per_task": 2, "greedy_seeds_per_task": 0}
     curation = {"lease_s": EVALUATION_LEASE_S, "poll_s": POLL_S, "max_attempts": 3}
-    system = System(bench, tmp_path, evaluation=wanted, curation=curation)
-    with Store(system.path) as store:
-        for episode in tuple(system.bench.actor("curator")._evaluations.missing[EvaluationPhase.BEFORE]):
-            store.record_evaluation(evaluation(EvaluationPhase.BEFORE, episode.seed))
+    system = System(bench, tmp_path, evaluation=TWO_SEEDS, curation=curation)
     system.bench.kill("curator")
     system.start_curator(training_ends_boot_s=0.0)
     return system
+
+
+@pytest.fixture
+def late(bench: InMemorySystem, tmp_path: Path) -> System:
+    """The base policy is measured, a group is ready, and training is over in 30 s."""
+    system = System(bench, tmp_path, training=ONE_GROUP, evaluation=TWO_SEEDS | {"before": True})
+    with Store(system.path) as store:
+        for episode in tuple(bench.actor("curator")._evaluations.missing[EvaluationPhase.BEFORE]):
+            store.record_evaluation(evaluation(EvaluationPhase.BEFORE, episode.seed))
+        add_ready_group(store, seed=7)
+    bench.kill("curator")
+    system.start_curator(training_ends_boot_s=bench.clock.boot_s() + 30.0)
+    return system
+
+
+def test_a_run_without_an_update_does_not_measure_its_base_policy_a_second_time(late: System) -> None:
+    late.bench.advance(40.0)
+
+    assert late.work().reason == "the run is over"
+    assert trainer_asks(late, m.BatchRequest()) == m.RunOver()
+
+
+def test_a_first_update_that_ends_after_the_time_for_training_is_completed_and_measured(
+    late: System,
+) -> None:
+    begun = trainer_asks(late, m.BatchRequest())
+    late.bench.advance(40.0)
+    again = trainer_asks(late, m.BatchRequest())
+    assert again.group_ids == begun.group_ids, "its trainer was restarted"
+    commit(late, again, version=1)
+    serve(late, 1)
+
+    assert isinstance(late.work(), m.EvaluationTask)
 
 
 def ended(system: System, task: m.EvaluationTask, reward: float) -> str:
@@ -503,10 +535,6 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
 
 
 # ---- an update that is trained ahead of its lease ----
-
-
-ONE_GROUP = {"groups_per_update": 1}
-TWO_SEEDS = {"before": False, "after": True, "seeds_per_task": 2, "greedy_seeds_per_task": 0}
 
 
 @pytest.fixture

@@ -9,7 +9,14 @@ from dart.config.config import load_config
 from dart.config.sections import TasksSettings
 from dart.core.records import Evaluation, EvaluationPhase, RunPhase
 from dart.core.seeds import HELD_OUT_SEEDS
-from dart.curation.run_phases import EvaluationEpisode, RunPlan, missing, phase_now, that_count
+from dart.curation.run_phases import (
+    EvaluationEpisode,
+    RunPlan,
+    missing,
+    phase_now,
+    still_to_play,
+    that_count,
+)
 
 FIRST, SECOND = HELD_OUT_SEEDS[:2]
 
@@ -102,6 +109,23 @@ def test_after_training_only_what_the_newest_version_played_counts() -> None:
     assert that_count(every, EvaluationPhase.BEFORE, 7) == (before,)
     assert that_count(every, EvaluationPhase.AFTER, 7) == (newest,)
     assert that_count(every, EvaluationPhase.AFTER, 9) == ()
+
+
+@pytest.mark.parametrize(
+    ("override", "phase", "newest", "count"),
+    [
+        ("", EvaluationPhase.BEFORE, 0, 3),
+        ("", EvaluationPhase.AFTER, 0, 0),
+        ("", EvaluationPhase.AFTER, 7, 4),
+        ("evaluation.before=false", EvaluationPhase.AFTER, 0, 4),
+    ],
+)
+def test_a_base_policy_that_was_measured_before_training_is_not_measured_after_it(
+    override: str, phase: EvaluationPhase, newest: int, count: int
+) -> None:
+    config = plan(*([override] if override else []))
+    done = [evaluation(EvaluationPhase.BEFORE, 0)]
+    assert len(still_to_play(config, done, phase, newest)) == count
 
 
 @pytest.mark.parametrize("left_out", EvaluationPhase)
