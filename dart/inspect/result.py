@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from dart.core.run_directory import RunPaths
+from dart.curation.groups import DropReason
 from dart.inspect import learning_curve, report
 from dart.inspect.exit_reports import RESTARTED, all_reports
 from dart.inspect.formatting import counted, counts
@@ -215,8 +216,13 @@ def why_nothing_was_trained(snapshot: RunSnapshot) -> str:
     """Explain why a run with a time limit made no update, with the remedy; empty if it made one."""
     if snapshot.updates or not snapshot.budget_s:
         return ""
+    dropped = f" (rollouts dropped: {counts(snapshot.drops)})" if snapshot.drops else ""
+    equal = (
+        "; a group whose rewards are all equal (no_spread) teaches nothing: train tasks in which the policy "
+        "sometimes succeeds"
+    )
     return (
         f"no update was made: run.minutes = {snapshot.budget_s / 60:g} was used up before the first one, by "
-        "evaluations or by episodes; give the run more with --set run.minutes=N, or evaluate less "
+        f"evaluations or by episodes{dropped}; give the run more with --set run.minutes=N, or evaluate less "
         "(evaluation.before, evaluation.after, evaluation.seeds_per_task)"
-    )
+    ) + (equal if DropReason.NO_SPREAD in snapshot.drops else "")

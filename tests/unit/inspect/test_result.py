@@ -119,12 +119,23 @@ def test_of_many_tasks_that_never_succeeded_a_few_are_named() -> None:
 
 
 def test_a_run_whose_time_ended_before_its_first_update_says_so_with_the_remedy() -> None:
-    over = replace(SNAPSHOT, budget_s=60.0)
+    over = replace(SNAPSHOT, budget_s=60.0, drops={})
 
     assert why_nothing_was_trained(over).startswith("no update was made: run.minutes = 1 was used up")
     assert "--set run.minutes=N" in why_nothing_was_trained(over)
+    assert "dropped" not in why_nothing_was_trained(over)
     assert why_nothing_was_trained(replace(over, updates=1)) == ""
     assert why_nothing_was_trained(SNAPSHOT) == "", "this run has no time limit"
+
+
+def test_a_run_that_dropped_its_groups_before_the_first_update_says_how_many_and_why() -> None:
+    dropped = why_nothing_was_trained(replace(SNAPSHOT, budget_s=60.0))
+
+    assert "(rollouts dropped: 20 no_spread, 1 too_few)" in dropped
+    assert "train tasks in which the policy sometimes succeeds" in dropped
+    few = why_nothing_was_trained(replace(SNAPSHOT, budget_s=60.0, drops={"too_few": 4}))
+    assert "(rollouts dropped: 4 too_few)" in few
+    assert "sometimes succeeds" not in few
 
 
 def test_the_books_say_whether_the_data_is_sound() -> None:
