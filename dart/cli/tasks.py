@@ -97,7 +97,8 @@ def show(
     task: Annotated[
         str,
         typer.Argument(
-            help="Id of a task; its last part is enough if no other task has it.", autocompletion=offer_tasks
+            help="Id of a task, also as a table cut it; its last part is enough if no other task has it.",
+            autocompletion=offer_tasks,
         ),
     ],
     run_dir: RunDir = None,

@@ -18,6 +18,9 @@ from dart.store.reader import StoreReader
 RECENT_PER_TASK = 40
 """Number of newest trajectories of a task from which its success rate is computed."""
 
+CUT = "…"
+"""The last character of a text that a table has cut."""
+
 DECISIONS_MAX = 1000
 """How many of a task's newest decisions are read."""
 
@@ -103,13 +106,18 @@ def _report(
 def find_task(name: str, tasks: Sequence[str]) -> str:
     """Find a task by its id, `miniwob/click-tab`, or by the part after a slash, `click-tab`, if it is unique.
 
+    A part that a table has cut, `click-t…`, is enough, too.
+
     raises    UsageError if no task fits, or several do; the message suggests similar names
     """
     if name in tasks:
         return name
-    ending = [task for task in tasks if task.endswith(f"/{name}")]
-    if len(ending) == 1:
-        return ending[0]
+    start = name.removesuffix(CUT)
+    fitting = [
+        task for task in tasks if task.endswith(f"/{name}") or (start != name and f"/{start}" in f"/{task}")
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
     names = tasks if "/" in name else [task.rpartition("/")[2] for task in tasks]
     hint = did_you_mean(near(name, names)) or f"; its tasks are {', '.join(tasks)}"
     raise UsageError(f"the run has no task {name!r}{hint}")

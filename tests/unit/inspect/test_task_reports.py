@@ -187,9 +187,13 @@ def demonstration() -> Demonstration:
 
 
 @pytest.mark.parametrize(
-    ("name", "task"), [("miniwob/click-tab", TASKS[0]), ("click-tab", TASKS[0]), ("click-test", TASKS[1])]
+    ("name", "task"),
+    [
+        *(("miniwob/click-tab", TASKS[0]), ("click-tab", TASKS[0]), ("click-test", TASKS[1])),
+        *(("miniwob/click-ta…", TASKS[0]), ("click-te…", TASKS[1])),
+    ],
 )
-def test_a_task_is_found_by_its_id_or_its_last_part(name: str, task: str) -> None:
+def test_a_task_is_found_by_its_id_or_its_last_part_also_if_a_table_has_cut_it(name: str, task: str) -> None:
     assert task_reports.find_task(name, TASKS) == task
 
 
@@ -198,6 +202,8 @@ def test_a_task_is_found_by_its_id_or_its_last_part(name: str, task: str) -> Non
     [
         ("clik-tab", "did you mean click-tab"),
         ("miniwob/click-tob", "did you mean miniwob/click-tab"),
+        ("click-t…", "the run has no task 'click-t…'"),
+        ("lick-te…", "the run has no task"),
         ("zzz", "its tasks are miniwob/click-tab, miniwob/click-test"),
     ],
 )
