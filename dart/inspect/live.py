@@ -188,21 +188,28 @@ def lines_of(drawn: RenderableType, console: Console) -> int:
 
 
 def fitted_header(snapshot: RunSnapshot, console: Console) -> RenderableType:
-    """Draw the header for a terminal. If it takes more than half of the lines, remarks become a line each."""
-    whole = header(snapshot)
-    return whole if lines_of(whole, console) <= console.height // 2 else header(snapshot, is_short=True)
+    """Draw the header for a terminal. If it takes more than half of the lines, remarks become a line each.
+
+    If that is not enough, success over time and the figures of curation are left out, too.
+    """
+    for drawn in (header(snapshot), header(snapshot, is_short=True)):
+        if lines_of(drawn, console) <= console.height // 2:
+            return drawn
+    return header(snapshot, is_short=True, has_details=False)
 
 
-def header(snapshot: RunSnapshot, *, is_short: bool = False) -> RenderableType:
+def header(snapshot: RunSnapshot, *, is_short: bool = False, has_details: bool = True) -> RenderableType:
     """Draw the phase of the run, its figures, and what is wrong with it.
 
-    is_short   whether each remark on what is wrong is cut to one line; `dartrl status` shows them whole
+    is_short      whether each remark on what is wrong is cut to one line; `dartrl status` shows them whole
+    has_details   whether success over time and the figures of curation are among the figures
     """
     first = Table.grid(padding=(0, 2))
     first.add_row(Text(_phase(snapshot), style="bold"), _progress(snapshot), Text(_elapsed(snapshot)))
     health = [*_health(snapshot), str(snapshot.conservation)]
     over_time = [text] if (text := success_over_time(snapshot)) else []
-    figures = [_figures(snapshot), over_time, list(_curation(snapshot)), health]
+    details = [over_time, list(_curation(snapshot))] if has_details else []
+    figures = [_figures(snapshot), *details, health]
     remarks = list(_remarks(snapshot))
     for remark in remarks if is_short else ():
         remark.no_wrap, remark.overflow = True, "ellipsis"

@@ -518,6 +518,22 @@ def test_the_live_view_fits_the_screen_also_if_the_actors_left_out_are_in_many_s
         assert len(shown_on(height, width, mixed)) <= height
 
 
+def test_on_a_low_terminal_the_header_leaves_half_of_the_lines_to_the_actors() -> None:
+    windows = tuple(
+        SuccessWindow(begins_s=60.0 * n, ends_s=60.0 * (n + 1), successes=3, episodes=4) for n in range(3)
+    )
+    run = replace(
+        SNAPSHOT, notices=(f"the alarm one_action is raised: {'x' * 200}",), success_windows=windows
+    )
+    console = Console(file=io.StringIO(), width=80, height=15)
+    head = live.fitted_header(run, console)
+
+    assert live.lines_of(head, console) <= 7
+    text = printed(head, 80)
+    assert all(word in text for word in ("training", "success 43 %", "alive 4/5", "one_action"))
+    assert "dropped 19" not in text
+
+
 def test_a_live_view_with_room_shows_remarks_and_all_rows() -> None:
     console = Console(file=io.StringIO(), width=160, height=50)
     assert printed(live.fitted_screen(SNAPSHOT, console)) == printed(live.screen(SNAPSHOT))
