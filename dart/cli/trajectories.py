@@ -98,8 +98,13 @@ def list_trajectories(
     * `dartrl trajectories list --limit 1000 -o jsonl | jq .reward`
     """
     from dart.web.run_view import RunView
-    from dart.web.trajectory_pages import wanted
+    from dart.web.trajectory_pages import episode_key, wanted
 
+    if before and not evaluation and episode_key(before)[0]:
+        end(
+            f"{before} is the id of an evaluation episode: add --evaluation, or name a rollout",
+            ExitCode.USAGE,
+        )
     given = _given(task=task, outcome=outcome, result=result, before=before)
     with RunView(recorded(run_dir)) as run:
         selected = wanted(given, run.config)

@@ -58,6 +58,7 @@ def test_the_list_is_narrowed_as_asked(
         (("show", "e1"), 0, "parse_error, reward 0.00: Click"),
         (("show", "e3"), 2, "the run has no evaluation episode e3 with steps"),
         (("show", "twelve"), 2, "expected the id of an episode: the number of a rollout, or e12"),
+        (("list", "--before", "e12"), 2, "e12 is the id of an evaluation episode: add --evaluation"),
         (("list", "--before", "e"), 2, "or e12 for evaluation episode 12; got 'e'"),
         (("show", "99"), 2, "the run has no rollout 99"),
         (("show", "9" * 30), 2, "9" * 18),
