@@ -88,7 +88,10 @@ def events(
         )
 
     if not follow:
-        _print(read(since_s, lines), output)
+        found = read(since_s, lines)
+        _print(found, output)
+        if not found and not output.is_data:
+            say("no event matches" + ("" if kind else "; --kind also shows routine events"), err=True)
         return
     show = partial(_print, output=line_by_line(output))
     with until_interrupted() as ended:

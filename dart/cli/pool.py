@@ -182,9 +182,9 @@ def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
     if (pid := holder(paths.root)) is not None:
         end(
             f"the run in {paths.root} is running as process {pid}, and only it may write its record: end it "
-            f"(Ctrl-C, or `kill {pid}`), then {what} and continue with `dartrl train --resume --run-dir "
-            f"{paths.root}`. You can also name a folder in curation.experience_pool.folders; "
-            "every start and every --resume imports it",
+            f"(Ctrl-C, or `kill {pid}`), then {what} and continue with `dartrl train --resume "
+            f"{paths.option}`. You can also name a folder in curation.experience_pool.folders; every start "
+            "and every --resume imports it",
             ExitCode.CANNOT_CREATE,
         )
     from dart.config.config import kept_config

@@ -41,7 +41,7 @@ CHECKPOINT_COLUMNS: "tuple[Column[CheckpointRow], ...]" = (
     Column("written", lambda row: clock(row.written_unix_s)),
     Column("size", lambda row: size(row.size_bytes), is_number=True),
     Column("", lambda row: "" if row.is_complete else "not written to its end"),
-    Column("folder", lambda row: row.folder),
+    Column("folder", lambda row: row.folder, folds=True),
 )
 
 

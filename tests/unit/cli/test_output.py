@@ -1,16 +1,20 @@
 """One record is printed the same way by every command."""
 
+import io
 import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from dart.cli.main import app
 from dart.cli.output import Format, print_data, print_list
-from dart.inspect.tables import Column
+from dart.cli.versions import CHECKPOINT_COLUMNS
+from dart.inspect.policy_versions import CheckpointRow
+from dart.inspect.tables import Column, table
 from tests.recorded_run import record_run
 
 
@@ -59,6 +63,26 @@ def test_the_table_of_tasks_counts_dropped_groups(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["tasks", "list", "--run-dir", str(paths.root)])
 
     assert "dropped groups" in found.stdout.splitlines()[0]
+
+
+def test_events_that_nothing_matches_are_said_beside_the_output(tmp_path: Path) -> None:
+    of_run = ["--run-dir", str(record_run(tmp_path / "run").root)]
+
+    for words in (["--for", "env-999"], ["--kind", "starved"]):
+        found = CliRunner().invoke(app, ["events", *words, *of_run])
+        assert (found.exit_code, found.stdout) == (0, "")
+        assert found.stderr.startswith("no event matches")
+    assert CliRunner().invoke(app, ["events", "--for", "env-999", "-o", "json", *of_run]).output == "[]\n"
+
+
+def test_the_folder_of_a_checkpoint_is_whole_on_a_narrow_terminal() -> None:
+    folder = f"/{'x' * 120}/checkpoints/000012"
+    row = CheckpointRow(version=12, folder=folder, written_unix_s=0.0, size_bytes=10**9, is_complete=True)
+    console = Console(file=io.StringIO(), width=80, record=True)
+    console.print(table([row], CHECKPOINT_COLUMNS))
+
+    parts = [line.split()[-1] for line in console.export_text().splitlines()[1:]]
+    assert "".join(parts) == folder
 
 
 def test_a_table_cuts_what_is_long_and_takes_no_name_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
