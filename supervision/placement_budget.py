@@ -67,8 +67,10 @@ class PlacementBudget:
         self._failures[host] = failures[-most - 1 :]  # more of one host change no decision
         if not self._are_too_many(has_equal):
             return ""
+        hosts = ", ".join(map(repr, sorted(self._failures)))
+        where = f" on {hosts}" if len(self._failures) > 1 else ""
         return (
-            f"placed actors failed more than {most} times in {within_s:g} s; "
+            f"placed actors failed more than {most} times in {within_s:g} s{where}; "
             f"the last was {name!r} on {host!r}: {reason}"
         )
 

@@ -41,6 +41,14 @@ def test_failures_of_all_actors_count_together(budget: PlacementBudget) -> None:
     )
 
 
+def test_failures_on_several_hosts_name_each_of_these_hosts(budget: PlacementBudget) -> None:
+    assert not fail(budget, "one", "b")
+    assert not fail(budget, "one", "c")
+    assert fail(budget, "two", "b") == (
+        "placed actors failed more than 2 times in 100 s on 'b', 'c'; the last was 'two' on 'b': no GPU"
+    )
+
+
 def test_restarts_begin_at_zero_with_each_placement(budget: PlacementBudget) -> None:
     assert not up(budget, 1, number=1)
     assert not up(budget, 1, number=1)
