@@ -78,7 +78,7 @@ class FrameSwitch:
         send_deadline_s   longest time in seconds that `send` may take
         """
         self._send, self._send_deadline_s = send, send_deadline_s
-        self._path = path
+        self.path = path
         self._loop = asyncio.get_running_loop()
         self._outboxes: dict[str, WaitingFrames] = {}
         self._to_bridge: deque[bytes] = deque()
@@ -117,7 +117,7 @@ class FrameSwitch:
         self._loop.remove_reader(self._listener)
         self._listener.close()
         self._disconnect()
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     # ---- from the bridge ----
 

@@ -219,10 +219,20 @@ class HostAgent:
         await asyncio.Event().wait()
 
     async def stop(self) -> None:
-        """End the actor system of this node, children first. It is killed if that takes too long."""
-        process = self._process
-        if process is None:
-            return
+        """End the actor system of this node, children first, and remove the folder of the agent's socket.
+
+        The actor system is killed if it takes too long. That of the control node has ended already.
+        """
+        if self._process is not None:
+            await self._stop(self._process)
+        if self._switch is not None:
+            self._switch.close()
+            with contextlib.suppress(OSError):  # it holds what this agent did not make
+                self._switch.path.parent.rmdir()
+
+    # ---- inside ----
+
+    async def _stop(self, process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:
@@ -232,8 +242,6 @@ class HostAgent:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-
-    # ---- inside ----
 
     async def _send(self, host: str, frames: Frames) -> None:
         """Pass frames to the agent of a host. Raises HostUnreachable."""

@@ -1,9 +1,12 @@
-"""An agent ends when its launcher is silent."""
+"""An agent ends when its launcher is silent, and leaves nothing behind when it is stopped."""
+
+import asyncio
+from pathlib import Path
 
 import pytest
 
 from dart.cluster import host_agent
-from dart.cluster.host_agent import LAUNCHER_LEASE_TICKS, HostAgent
+from dart.cluster.host_agent import LAUNCHER_LEASE_TICKS, HostAgent, wire_path
 
 
 @pytest.fixture
@@ -42,3 +45,21 @@ async def test_an_agent_waits_for_the_first_renewal(ended: list[bool]) -> None:
     agent = HostAgent()
     tick(agent, 10 * LAUNCHER_LEASE_TICKS)
     assert not ended
+
+
+def test_an_agent_that_was_stopped_leaves_no_socket_and_no_folder_behind(
+    ended: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(HostAgent, "_watch_raylet", lambda _: None)
+    monkeypatch.setattr(host_agent, "log_to", lambda _: None)
+    folder = wire_path(tmp_path).parent
+    found = []
+
+    async def play() -> None:
+        agent = HostAgent()
+        await agent.listen("run/a/1", "a", str(tmp_path))
+        found.append(folder.exists())
+        await agent.stop()
+
+    asyncio.run(play())
+    assert [*found, folder.exists()] == [True, False]
