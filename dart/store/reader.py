@@ -491,8 +491,8 @@ class StoreReader:
             # One query per kind, by the index of kinds: in a long run nearly all events are LOAD.
             for kind in set(all_kinds) - set(without):
                 found += select(connection, queries.EVENTS_OF_KIND, kind=kind, **asked)
-        newest = sorted(found, key=lambda row: row.event_id)[-limit:]
-        return tuple(record_of(Event, row) for row in newest)
+            newest = sorted(found, key=lambda row: row.event_id)[-limit:]
+            return tuple(record_of(Event, row) for row in newest)
 
     def newest_event(self, kind: str) -> Event | None:
         """The last event of a kind; None before the first."""

@@ -277,7 +277,7 @@ def test_a_row_that_cannot_be_read_is_an_error_with_the_remedy(
 ) -> None:
     places.run(address, "UPDATE versions SET metrics = '{'")
     places.run(address, "UPDATE events SET data = 'no json' WHERE event_id = 1")
-    for read in (reader.latest_version, reader.events):
+    for read in (reader.latest_version, reader.find_events):
         with pytest.raises(StoreUnavailable, match=r"holds a row that cannot be read.*doctor --data --full"):
             read()
 
