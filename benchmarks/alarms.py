@@ -284,7 +284,7 @@ def replayed(run_dir: Path) -> dict[str, Any]:
         "run": run_dir.name,
         "updates": updates,
         "episodes": len(episodes),
-        "windows": monitor.windows,
+        "windows": len(episodes) // config.alarms.episodes,
         "hours": hours,
         "nearest": nearest,
         "raised": [

@@ -175,12 +175,8 @@ def toml_value(value: Any) -> str:
 
 def load_events(store: Path) -> list[Event]:
     """What the actors of a run counted, as the record has it."""
-    found, last = [], 0
     with StoreReader(store) as reader:
-        while events := reader.events(since_id=last):
-            last = events[-1].event_id
-            found += [event for event in events if event.kind == LOAD]
-    return found
+        return list(reader.find_events(kinds=[LOAD], limit=10**9))
 
 
 def finished_trajectories(store: Path) -> list[FinishedEpisode]:

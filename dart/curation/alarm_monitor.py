@@ -49,11 +49,7 @@ class AlarmMonitor:
         self._last: FinishedEpisode | None = None
         """The last episode of the last window."""
         self._windows = 0
-
-    @property
-    def windows(self) -> int:
         """Number of windows that were measured or read so far."""
-        return self._windows
 
     def has_news(self, reader: StoreReader) -> bool:
         """Whether `look` would find something new: a window or an update that is not measured yet or, at the

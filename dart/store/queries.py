@@ -80,7 +80,6 @@ EVALUATION_EPISODES = """
 """Evaluation episodes of which is known how they were played."""
 
 ONE_EVALUATION_PLAY = "SELECT * FROM evaluation_episodes WHERE evaluation_id = :key"
-EVENTS_SINCE = "SELECT * FROM events WHERE event_id > :since_id ORDER BY event_id LIMIT :limit"
 EVENTS_OF_KIND = """
     SELECT * FROM events
     WHERE kind = :kind AND event_id >= :first AND unix_s >= :since_unix_s

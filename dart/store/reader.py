@@ -451,10 +451,6 @@ class StoreReader:
         with self._reading() as connection:
             return list(connection.execute(queries.REWARDS_OVER_TIME))
 
-    def events(self, since_id: int = 0, limit: int = 1000) -> tuple[Event, ...]:
-        """Events after the one with id `since_id`, oldest first."""
-        return self._all(Event, queries.EVENTS_SINCE, since_id=since_id, limit=limit)
-
     def event_counts(self, kinds: Collection[str], known: EventCounts = NO_EVENTS) -> EventCounts:
         """Number of events of each of these kinds. LOAD must not be one, because its old events are deleted.
 

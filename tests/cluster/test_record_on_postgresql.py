@@ -70,7 +70,7 @@ def test_large_numbers_and_any_text_come_back(store: Store, address: ServerAddre
     store.drop_group(group_id, NUL_AND_ESCAPES)
     with StoreReader(address, steps=steps) as reader:
         group = reader.group(group_id)
-        (event,) = reader.events()
+        (event,) = reader.find_events()
         assert (group.task_id, group.seed) == (NUL_AND_ESCAPES, 2**62)
         assert (event.subject, event.data) == (NUL_AND_ESCAPES, {"why": NUL_AND_ESCAPES})
         assert reader.drops_by_task() == {NUL_AND_ESCAPES: {NUL_AND_ESCAPES: 1}}
@@ -135,7 +135,7 @@ def test_of_two_stores_the_older_one_commits_nothing(
                 store.finish_rollout(lease.rollout_id, 1, trajectory_for(lease, 1.0))
             with pytest.raises(StoreTakenOver):
                 store.record_event("restart", "env-000")
-        assert newer.events() == ()
+        assert newer.find_events() == ()
         assert newer.conservation().stored == 0
         play(newer, group_id)
         assert newer.conservation().stored == 1
@@ -155,7 +155,7 @@ def test_a_writer_that_is_frozen_in_a_transaction_neither_commits_nor_blocks_the
     with pytest.raises(StoreTakenOver):
         store.record_event("restart", "env-000")
     with StoreReader(address) as reader:
-        assert [event.subject for event in reader.events()] == ["env-001"]
+        assert [event.subject for event in reader.find_events()] == ["env-001"]
 
 
 def test_a_store_of_an_epoch_that_is_over_does_not_open(store: Store, address: ServerAddress) -> None:
@@ -264,7 +264,7 @@ def test_a_commit_whose_answer_got_lost_is_asked_for(
     else:
         with pytest.raises(StoreBusy, match="its server ended during a commit"):
             store.record_event("restart", "env-000")
-    assert len(store.events()) == is_kept
+    assert len(store.find_events()) == is_kept
 
 
 def test_a_commit_whose_answer_cannot_be_asked_for_ends_the_store(
@@ -398,7 +398,7 @@ def test_the_store_pauses_while_its_server_is_away_and_goes_on_by_itself(
     bench.advance(RETRY_S)
     assert result_of(OPEN, asked(bench)).seed == 7
     with StoreReader(address) as reader:
-        assert [event.kind for event in reader.events() if event.subject == "store"] == ["paused"]
+        assert [event.kind for event in reader.find_events(subject="store")] == ["paused"]
         assert len(reader.snapshot().groups) == 2
 
 

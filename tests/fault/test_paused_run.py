@@ -110,7 +110,7 @@ def assert_sound(run: Run) -> None:
     assert check(run.paths, Config(), full=True) == []
     with StoreReader(run.paths.store) as reader:
         assert reader.conservation().holds
-        pauses = [event for event in reader.events(limit=100_000) if event.kind == "paused"]
+        pauses = reader.find_events(kinds=["paused"], limit=100_000)
     assert "store" in {event.subject for event in pauses}
     assert json.loads(run.paths.report.read_text())["violations"] == []
 

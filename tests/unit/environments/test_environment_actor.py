@@ -335,7 +335,7 @@ def test_a_score_counts_when_there_was_room_for_its_judgement(system: System) ->
     assert system.curator.told == []
     system.until_told(m.RolloutStored)
     assert (system.trajectory().reward, len(system.full)) == (1.0, 0)
-    (paused,) = [event for event in system.reader.events() if event.kind == PAUSED]
+    (paused,) = system.reader.find_events(kinds=[PAUSED])
     assert (paused.subject, paused.data["reason"]) == (ENV, "a judgement: [Errno 28] No space left on device")
 
 
@@ -355,7 +355,7 @@ def test_a_full_disk_costs_neither_the_environment_nor_its_episode(
     system.start()
     system.until_told(m.RolloutStored)
     assert (system.trajectory().reward, len(system.trajectory().steps)) == (1.0, NUM_STEPS)
-    (paused,) = [event for event in system.reader.events() if event.kind == PAUSED]
+    (paused,) = system.reader.find_events(kinds=[PAUSED])
     assert paused.data["reason"].startswith(f"{what}: [Errno 28] No space left on device")
 
 
@@ -990,7 +990,7 @@ def test_an_episode_whose_browser_died_goes_on_in_its_turn_and_no_answer_is_aske
     assert system.reader.rollout(lease.rollout_id).attempt == 1
     assert system.calls.count("died") == 1
     system.stop()
-    (load,) = [event for event in system.reader.events() if event.kind == LOAD]
+    (load,) = system.reader.find_events(kinds=[LOAD])
     assert (load.data["turn_resumes"], load.data["steps_saved"]) == (1, 2)
 
 
@@ -1171,7 +1171,7 @@ def test_when_it_stops_the_record_says_how_busy_it_was(system: System) -> None:
     system.until_told(m.RolloutStored)
     system.let(3.0)
     system.stop()
-    (load,) = [event for event in system.reader.events() if event.kind == LOAD]
+    (load,) = system.reader.find_events(kinds=[LOAD])
     assert load.subject == ENV
     totals: dict[str, Any] = dict(load.data)
     assert totals["engine_wait_s"] == pytest.approx(8.0, abs=0.5)

@@ -391,7 +391,7 @@ def test_a_damaged_newest_checkpoint_is_made_anew_from_the_newest_whole_one(
     assert (made.folder / WEIGHTS).read_text() == "of 1"
     assert (paths.checkpoints / "v000003.damaged" / WEIGHTS).exists()
     with StoreReader(paths.store) as store:
-        (event,) = store.events()
+        (event,) = store.find_events()
         newest = store.latest_version()
     assert newest is not None
     assert learner_at(config, newest.version, paths.checkpoints).version == 3
@@ -468,7 +468,7 @@ def test_a_run_with_a_damaged_log_goes_on_without_what_is_behind_the_damage(
     assert prepare_record(config, paths) == 3
 
     with StoreReader(paths.store) as store:
-        *kept, cut = store.events()
+        *kept, cut = store.find_events()
     assert 0 < len(kept) < 10
     assert cut.kind == "log_cut"
     assert str(cut.data["damage"]).endswith(f"loses {10 - len(kept)} transactions from there on")
@@ -590,7 +590,7 @@ def test_a_run_continues_without_a_lost_screenshot_and_records_it(config: Config
         assert prepare_record(config, paths, structlog.get_logger()) == 3
 
     with StoreReader(paths.store) as store:
-        (event,) = store.events()
+        (event,) = store.find_events()
     assert event.kind == "screenshots_lost"
     assert event.data["screenshots"] == 1
     assert str(event.data["detail"]).startswith(f"screenshot {screenshot}: has other bytes")

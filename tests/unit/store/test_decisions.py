@@ -51,7 +51,7 @@ def test_events_of_one_call_are_kept_in_order(record: Store) -> None:
     drafts = tuple(EventDraft(kind="load", subject=name, data={"busy_s": 1.5}) for name in ("a", "b"))
     assert record.record_events(drafts) == 2
     assert record.record_events(()) == 0
-    assert [(event.subject, event.data) for event in record.events()] == [
+    assert [(event.subject, event.data) for event in record.find_events()] == [
         ("a", {"busy_s": 1.5}),
         ("b", {"busy_s": 1.5}),
     ]

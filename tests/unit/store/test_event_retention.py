@@ -68,9 +68,7 @@ def thin(store: Store) -> None:
 
 def loads_of(store: StoreReader, subject: str) -> list[float]:
     return [
-        e.unix_s - BEGAN_UNIX_S
-        for e in store.events(limit=1_000_000)
-        if (e.kind, e.subject) == (LOAD, subject)
+        e.unix_s - BEGAN_UNIX_S for e in store.find_events(kinds=[LOAD], subject=subject, limit=1_000_000)
     ]
 
 
@@ -89,7 +87,7 @@ def test_the_newest_hour_and_every_other_kind_are_kept_whole(store: Store, clock
 
     thin(store)
 
-    kinds = Counter(event.kind for event in store.events(limit=1_000_000))
+    kinds = Counter(event.kind for event in store.find_events(limit=1_000_000))
     assert kinds[PAUSED] == 480
     assert len([at for at in loads_of(store, "env-000") if at >= 3600.0]) == 240
 

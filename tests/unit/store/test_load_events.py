@@ -57,7 +57,7 @@ def send(bench: InMemorySystem, subject: str, kind: str = LOAD) -> None:
 
 def subjects(path: RecordAddress, kind: str) -> list[str]:
     with StoreReader(path) as reader:
-        return sorted(event.subject for event in reader.events() if event.kind == kind)
+        return sorted(event.subject for event in reader.find_events(kinds=[kind]))
 
 
 def test_the_load_of_all_actors_of_a_moment_is_one_write(

@@ -202,4 +202,4 @@ def test_a_locked_record_is_an_error_that_names_the_remedy(
             store.record_event("restart", "env-000")
         lock.release()
         store.record_event("restart", "env-000")
-        assert len(store.events()) == 1
+        assert len(store.find_events()) == 1

@@ -63,7 +63,7 @@ def test_a_locked_record_is_answered_by_a_pause_and_goes_on(
     assert result_of(OPEN, asked(bench)).group_id == 1
     with StoreReader(new_record) as reader:
         assert len(reader.snapshot().groups) == 1
-        (event,) = reader.events()
+        (event,) = reader.find_events()
     assert (event.kind, event.subject) == ("paused", "store")
     assert event.data["paused_s"] == pytest.approx(RETRY_S)
 
@@ -78,7 +78,7 @@ def test_a_pause_that_lasts_is_one_pause(
     lock.release()
     assert result_of(OPEN, asked(bench)).group_id == 1
     with StoreReader(new_record) as reader:
-        assert len(reader.events()) == 1
+        assert len(reader.find_events()) == 1
 
 
 def test_a_probe_does_not_end_a_pause_on_the_board(
@@ -219,7 +219,7 @@ def test_work_that_finds_no_room_is_done_when_there_is(
     bench.advance(ROOM_RETRY_S)
     assert client.done == ["done"]
     with StoreReader(new_record) as reader:
-        (event,) = reader.events()
+        (event,) = reader.find_events()
     assert (event.kind, event.subject) == ("paused", "env-000")
     assert event.data["began_unix_s"] == pytest.approx(began_unix_s)
     assert event.data["paused_s"] == pytest.approx(2 * ROOM_RETRY_S)
@@ -249,7 +249,7 @@ def test_another_error_after_the_wait_ends_it_and_leaves_the_actor_ready(
     assert client.failed == [error]
     assert bench.row("env-000").ready
     with StoreReader(new_record) as reader:
-        (event,) = reader.events()
+        (event,) = reader.find_events()
     assert (event.kind, event.data["paused_s"]) == ("paused", pytest.approx(ROOM_RETRY_S))
 
 
@@ -271,7 +271,7 @@ def test_work_that_a_server_does_not_answer_waits_and_says_so(
     bench.advance(ROOM_RETRY_S)
     assert client.done == ["done"]
     with StoreReader(new_record) as reader:
-        (event,) = reader.events()
+        (event,) = reader.find_events()
     assert event.data["reason"] == f"a screenshot: {error}"
 
 

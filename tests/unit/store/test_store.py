@@ -393,12 +393,12 @@ def test_how_an_evaluation_was_played_is_kept_with_its_first_reward(store: Store
     assert [(one.is_greedy, one.play) for one in kept] == [(True, second), (False, first)]
 
 
-def test_events_are_read_on_from_the_last_one_seen(store: Store) -> None:
-    first = store.record_event("restart", "env-003", {"reason": "killed"})
+def test_events_are_read_in_the_order_in_which_they_were_recorded(store: Store) -> None:
+    store.record_event("restart", "env-003", {"reason": "killed"})
     store.record_event("drop", "group 4")
-    assert [event.subject for event in store.events()] == ["env-003", "group 4"]
-    (event,) = store.events(since_id=first)
-    assert (event.kind, event.subject, event.unix_s, event.data) == ("drop", "group 4", NOW, {})
+    first, second = store.find_events()
+    assert (first.kind, first.subject, first.data) == ("restart", "env-003", {"reason": "killed"})
+    assert (second.kind, second.subject, second.unix_s, second.data) == ("drop", "group 4", NOW, {})
 
 
 @pytest.mark.parametrize(
