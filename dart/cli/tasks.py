@@ -1,5 +1,6 @@
 """`dartrl tasks`: list the tasks that there are, and show what the curator knows about those of a run."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,8 +60,8 @@ def available(
     found, _ = resolve(config, overrides or [], is_kept=True)
     chosen, kind = set(found.tasks.train), found.environments.kind
     tasks = [AvailableTask(task_id=one, is_chosen=one in chosen) for one in known_tasks(found)]
-    key = KINDS[kind].tasks_key
-    remedy = f": look at {key} and at `dartrl setup{f' {config}' if config else ''}`" if key else ""
+    key, words = KINDS[kind].tasks_key, [str(config)] if config else []
+    remedy = f": look at {key} and at `{shlex.join(['dartrl', 'setup', *words])}`" if key else ""
     empty = f"no tasks of kind {kind!r} can be listed here{remedy}"
     print_list(tasks, AVAILABLE, output, empty=empty)
 

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -140,7 +141,8 @@ def _expect_policy(path: Path) -> None:
         raise CheckpointError(why_no_policy(path, base))
     raise CheckpointError(
         f"expected a policy checkpoint in {path}, found no config.json: name the folder of a "
-        f"transformers checkpoint, or make the small policy with `dartrl pretrain --out {path}`"
+        f"transformers checkpoint, or make the small policy with `dartrl pretrain --out "
+        f"{shlex.quote(str(path))}`"
     )
 
 

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from dart.cli.main import app
+from dart.environments.miniwob import own_pages
 
 OWN_PAGES = Path(__file__).resolve().parents[3] / "examples" / "own_pages"
 
@@ -36,3 +38,14 @@ def test_a_kind_whose_tasks_cannot_be_listed_says_so() -> None:
     ran = CliRunner().invoke(app, ["tasks", "available", "--set", "environments.kind=simulated"])
 
     assert (ran.exit_code, "no tasks of kind 'simulated' can be listed here" in ran.output) == (0, True)
+
+
+def test_the_command_that_installs_the_pages_of_a_configuration_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_pages, "tasks_of", lambda _: ())
+    file = tmp_path / "my run.toml"
+    file.write_text("")
+    ran = CliRunner().invoke(app, ["tasks", "available", str(file)])
+
+    assert f"`dartrl setup '{file}'`" in ran.output
