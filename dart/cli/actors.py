@@ -61,6 +61,7 @@ COLUMNS: "tuple[Column[ActorRow], ...]" = (
     Column("doing", lambda row: activity(row) if row.state == "running" else ""),
     Column("last reason", lambda row: row.last_reason),
 )
+"""The last column is left out if it is empty, so that the others are whole at 80 columns."""
 
 
 @actors_app.command("list")
@@ -100,7 +101,8 @@ def list_actors(
         rows = actor_table.under(rows, actor_table.find_actor(under, rows).name)
     if state is not None:
         rows = actor_table.in_state(rows, state)
-    print_list(rows, COLUMNS, output, empty="no actor matches")
+    columns = COLUMNS if any(row.last_reason for row in rows) else COLUMNS[:-1]
+    print_list(rows, columns, output, empty="no actor matches")
 
 
 @actors_app.command()

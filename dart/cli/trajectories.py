@@ -1,6 +1,7 @@
 """`dartrl trajectories`: list the finished episodes of a run, show one step by step, or export them: one as
 HTML, many as JSON lines. Rollouts have numbers as ids, evaluation episodes an e before it."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,13 +113,24 @@ def list_trajectories(
             played = run.store.evaluation_page(selected, limit)
         else:
             rows = run.store.trajectory_page(selected, limit)
-        trains = run.config.training.learner != "none"
+        trains, family = run.config.training.learner != "none", run.family
     if evaluation:
         columns = [one for one in EVALUATION_COLUMNS if trains or one is not TRAINING]
-        print_list(played, columns, output, empty="no evaluation episode with steps matches")
+        empty = "no evaluation episode with steps matches"
+        print_list(played, _without_family(columns, family), output, empty=empty)
     else:
         hint = "" if trains else "; --evaluation lists the episodes of an evaluation"
-        print_list(rows, COLUMNS, output, empty=f"no finished episode matches{hint}")
+        empty = f"no finished episode matches{hint}"
+        print_list(rows, _without_family(COLUMNS, family), output, empty=empty)
+
+
+def _without_family(columns: "Iterable[Column[Any]]", family: str) -> "Iterator[Column[Any]]":
+    """Yield columns in which only the header shows the part that all task ids of the run begin with."""
+    from dart.inspect.report import short_id
+
+    task: Column[Any] = Column(f"{family} task".strip(), lambda row: short_id(row.task_id, family))
+    for one in columns:
+        yield task if one.name == "task" else one
 
 
 @trajectories_app.command()

@@ -22,10 +22,14 @@ checkpoints_app = typer.Typer(help="The checkpoints that a run keeps.", no_args_
 FIGURES = {"steps": 0, "loss": 4, "kl": 5, "entropy": 3, "grad_norm": 2, "staleness_mean": 2}
 """Metrics of an update that the table shows, with their number of decimals. JSON has all metrics."""
 
+WIDE_FIGURES = ("steps", "grad_norm")
+"""Those of them that only the wide table shows, so that the engines of a version fit beside the others."""
+
 
 def _figure(name: str, digits: int) -> "Column[VersionRow]":
-    heading = name.replace("_", " ")
-    return Column(heading, lambda row: number(row.metrics.get(name), digits), is_number=True)
+    heading = name.removesuffix("_mean").replace("_", " ")
+    is_wide = name in WIDE_FIGURES
+    return Column(heading, lambda row: number(row.metrics.get(name), digits), is_number=True, is_wide=is_wide)
 
 
 VERSION_COLUMNS: "tuple[Column[VersionRow], ...]" = (

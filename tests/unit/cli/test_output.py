@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from dart.cli.main import app
 from dart.cli.output import Format, print_data, print_list
-from dart.cli.versions import CHECKPOINT_COLUMNS
-from dart.inspect.policy_versions import CheckpointRow
+from dart.cli.versions import CHECKPOINT_COLUMNS, VERSION_COLUMNS
+from dart.inspect.policy_versions import CheckpointRow, VersionRow
 from dart.inspect.tables import Column, table
 from tests.recorded_run import record_run
 
@@ -73,6 +73,34 @@ def test_events_that_nothing_matches_are_said_beside_the_output(tmp_path: Path) 
         assert (found.exit_code, found.stdout) == (0, "")
         assert found.stderr.startswith("no event matches")
     assert CliRunner().invoke(app, ["events", "--for", "env-999", "-o", "json", *of_run]).output == "[]\n"
+
+
+def test_a_table_of_versions_has_room_for_times_and_the_engine_at_80_columns() -> None:
+    metrics = {"steps": 123.0, "loss": -0.0284, "kl": 0.29, "entropy": 0.874, "staleness_mean": 1.25}
+    row = VersionRow(
+        version=123,
+        created_unix_s=0.0,
+        checkpoint="",
+        is_kept=True,
+        served_by=("rollout-0",),
+        metrics=metrics | {"grad_norm": 12.5},
+    )
+    console = Console(file=io.StringIO(), width=80, record=True)
+    console.print(table([row], VERSION_COLUMNS))
+
+    assert "…" not in (shown := console.export_text())
+    assert "rollout-0" in shown
+
+
+def test_a_list_of_actors_that_never_ended_has_no_column_of_reasons(tmp_path: Path) -> None:
+    of_run = ["--run-dir", str(record_run(tmp_path / "run").root)]
+
+    every = CliRunner().invoke(app, ["actors", "list", *of_run])
+    well = CliRunner().invoke(app, ["actors", "list", "--under", "trainer", *of_run])
+
+    assert "last reason" in every.output
+    assert "trainer" in well.output
+    assert "last reason" not in well.output
 
 
 def test_the_folder_of_a_checkpoint_is_whole_on_a_narrow_terminal() -> None:

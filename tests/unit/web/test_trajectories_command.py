@@ -294,3 +294,14 @@ def test_a_record_that_an_ended_run_has_lost_is_not_expected_to_appear(
     told = "has no store.db yet; it appears when the run starts" if is_running else lost
     assert told in page.text
     assert told in scraped.text
+
+
+@pytest.mark.parametrize("kind", [(), ("--evaluation",)])
+def test_the_part_that_all_tasks_begin_with_is_in_the_header_alone(
+    recorded: RunPaths, kind: tuple[str, ...]
+) -> None:
+    header, *rows = trajectories(recorded, "list", *kind).output.splitlines()
+
+    assert "miniwob task" in header
+    assert any("click-test-2" in row for row in rows)
+    assert not any("miniwob/" in row for row in rows)
