@@ -45,7 +45,7 @@ def import_folder(
     no success (`curation.success_above`).
 
     The run must not be running: end it, import, and continue it with `dartrl train --resume`. Or name the
-    folder in `curation.experience_pool.folders`; then every start of the run imports it.
+    folder in `curation.experience_pool.folders`; then every start imports the demonstrations of its tasks.
 
     **Examples**
 
@@ -184,7 +184,7 @@ def _held(paths: "RunPaths", what: str) -> Iterator["Store"]:
             f"the run in {paths.root} is running as process {pid}, and only it may write its record: end it "
             f"(Ctrl-C, or `kill {pid}`), then {what} and continue with `dartrl train --resume "
             f"{paths.option}`. You can also name a folder in curation.experience_pool.folders; every start "
-            "and every --resume imports it",
+            "and every --resume imports the demonstrations of its tasks",
             ExitCode.CANNOT_CREATE,
         )
     from dart.config.config import kept_config
