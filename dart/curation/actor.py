@@ -317,7 +317,8 @@ class CuratorActor(Actor):
     async def _batch_now(self, trained_ahead: tuple[int, ...]) -> Batch | m.NoWorkYet | m.RunOver:
         phase = self._phase()
         is_open = self._is_batch_open()
-        if phase is RunPhase.DONE and not is_open:
+        is_left = is_open or self._service.curator.are_ready(trained_ahead)
+        if phase is RunPhase.DONE and not is_left:
             return m.RunOver()
         begins = not trained_ahead and not is_open
         if begins and (phase is not RunPhase.TRAINING or self._is_paused):

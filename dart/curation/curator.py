@@ -300,13 +300,17 @@ class Curator:
         trained_ahead   ids of the groups that `batch_ahead` named and that the trainer has trained on
                         already; if all of them are ready, they are the batch
         """
-        if trained_ahead and all(group_id in self._live_groups.ready for group_id in trained_ahead):
+        if self.are_ready(trained_ahead):
             chosen: tuple[int, ...] | NoWorkYet = tuple(trained_ahead)
         else:
             chosen = self._next_groups(updates_from_now=0)
         if isinstance(chosen, NoWorkYet):
             return chosen
         return LeaseBatch(group_ids=chosen, deadline_unix_s=now_unix_s + self.settings.batch_lease_s)
+
+    def are_ready(self, group_ids: Collection[int]) -> bool:
+        """Whether all of these groups, and at least one, can be leased to the trainer."""
+        return bool(group_ids) and all(group_id in self._live_groups.ready for group_id in group_ids)
 
     def batch_ahead(self) -> tuple[int, ...] | NoWorkYet:
         """Return the ids of the groups that `batch` will lease after the open batch is committed.

@@ -539,8 +539,12 @@ def test_a_run_that_trained_on_after_its_end_measures_its_newest_version(measure
 
 @pytest.fixture
 def ahead(bench: InMemorySystem, tmp_path: Path) -> System:
+    return trained_ahead(bench, tmp_path, evaluation=TWO_SEEDS)
+
+
+def trained_ahead(bench: InMemorySystem, tmp_path: Path, **sections: dict[str, Any]) -> System:
     """Version 1 is committed, and the trainer computes version 2 already, without a lease."""
-    system = System(bench, tmp_path, training=ONE_GROUP, evaluation=TWO_SEEDS)
+    system = System(bench, tmp_path, training=ONE_GROUP, **sections)
     bench.kill("curator")
     with Store(system.path) as store:
         for seed in (7, 8):
@@ -615,6 +619,28 @@ def test_the_final_evaluation_waits_for_an_update_that_is_trained_ahead(ahead: S
     commit(ahead, batch, version=2)
     serve(ahead, 2)
     assert isinstance(ahead.work(), m.EvaluationTask)
+
+
+def test_an_update_that_is_trained_ahead_is_kept_when_the_run_ends_without_an_evaluation(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system = trained_ahead(bench, tmp_path)
+    bench.advance(40.0)
+    batch = trainer_asks(system, m.BatchRequest(group_ids=(2,)))
+    assert batch.group_ids == (2,)
+    commit(system, batch, version=2)
+    assert trainer_asks(system, m.BatchRequest()) == m.RunOver()
+
+
+def test_a_run_that_is_over_waits_for_no_groups_of_an_update_that_was_trained_ahead(
+    bench: InMemorySystem, tmp_path: Path
+) -> None:
+    system = trained_ahead(bench, tmp_path)
+    bench.kill("curator")
+    with Store(system.path) as store:
+        store.drop_group(2, "stale")
+    system.start_curator(training_ends_boot_s=bench.clock.boot_s())
+    assert trainer_asks(system, m.BatchRequest(group_ids=(2,))) == m.RunOver()
 
 
 def test_an_episode_that_an_older_version_began_is_played_again(ahead: System) -> None:
