@@ -14,8 +14,6 @@ def backoff_s(policy: Backoff, failures_in_row: int, draw: float) -> float:
     The first restart waits `initial_s`. With initial_s 0 the first restart comes at once, and the
     second in a row waits 0.1 s.
     """
-    if failures_in_row <= 0:
-        return 0.0
     exponent = min(failures_in_row - 1, MAX_EXPONENT)
     base = policy.initial_s * policy.factor**exponent
     if policy.initial_s == 0 and exponent > 0:

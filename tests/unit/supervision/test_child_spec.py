@@ -185,10 +185,6 @@ def test_a_thousand_failures_in_a_row_still_wait_a_finite_time() -> None:
     assert backoff_s(Backoff(initial_s=1.0, factor=10.0), 1000, draw=0.5) == 30.0
 
 
-def test_no_failure_no_wait() -> None:
-    assert backoff_s(Backoff(initial_s=1.0), 0, draw=0.5) == 0.0
-
-
 # ---- budget ----
 
 
