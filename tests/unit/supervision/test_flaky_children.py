@@ -435,6 +435,49 @@ def test_release_ends_a_quarantine_and_a_backoff_and_nothing_else() -> None:
     assert pool["a"].circuit == Circuit()
 
 
+def test_a_release_forgets_the_failures_of_a_child_and_its_next_wait_is_the_shortest() -> None:
+    budgets = {Failure.SIGNAL: Budget(max_restarts=1, max_seconds=1000.0)}
+    pool = Pool(child(backoff=Backoff(initial_s=1.0), budgets=budgets))
+    pool.exit(ended=SIGKILL)
+    management.release_child(pool.core, "a", pool.now_s)
+    pool.ready()
+    pool.exit(ended=SIGKILL)
+    assert pool.core.finishing is None
+    assert pool["a"].start_at_s == pool.now_s + 1.0
+
+
+def test_a_child_that_a_call_restarts_waits_the_shortest_time_after_its_next_failure() -> None:
+    pool = Pool(child(backoff=Backoff(initial_s=1.0)), max_restarts=9)
+    pool.restart()
+    pool.exit()
+    assert pool["a"].start_at_s == pool.now_s + 2.0
+    management.terminate_child(pool.core, "a", pool.now_s)
+    management.restart_child(pool.core, "a", pool.now_s)
+    pool.ready()
+    pool.exit()
+    assert pool["a"].start_at_s == pool.now_s + 1.0
+
+
+def test_the_time_for_which_a_child_was_terminated_makes_its_failures_older() -> None:
+    pool = Pool(child(), max_restarts=1, max_seconds=5.0)
+    pool.exit()
+    management.terminate_child(pool.core, "a", pool.now_s)
+    pool.exit(ended=SIGKILL)
+    pool.pass_(5.1)
+    management.restart_child(pool.core, "a", pool.now_s)
+    pool.ready()
+    pool.exit()
+    assert pool.core.finishing is None
+
+
+def test_a_change_of_another_field_leaves_the_age_at_which_a_child_is_replaced() -> None:
+    policy = Retirement(max_age_s=50.0, jitter=0.1)
+    pool = Pool(child(retirement=policy))
+    pool.core.draw = lambda: 0.0
+    management.update_child(pool.core, "a", child(retirement=policy, shutdown_s=9.0), pool.now_s)
+    assert pool["a"].retire_at_s == pool.now_s + 50.0
+
+
 def test_terminating_one_that_waits_calls_its_restart_off() -> None:
     pool = Pool(child(breaker=Breaker(max_failures=0)))
     pool.exit()
