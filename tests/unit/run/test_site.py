@@ -1,6 +1,6 @@
 """How long the actors of a run have to end by themselves, and whether they did."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -140,3 +140,78 @@ def test_a_run_that_gave_up_is_not_drained_by_a_signal_that_comes_while_it_ends(
 
     with pytest.raises(DiskError, match="the disk is full"):
         watch(system, signals, RunPaths(tmp_path), definition, RunListener())
+
+
+class Looks:
+    """A system whose tree never ends by itself, and the signals that come before each look."""
+
+    def __init__(self, *signals: int) -> None:
+        self.count = self.last = self.stops = self.keeps = 0
+        self._coming = list(signals)
+        self.root = SimpleNamespace(name="root")
+
+    def wait(self, _: float) -> bool:
+        number = self._coming.pop(0)  # an IndexError if the run is still watched after the last look
+        if number:
+            self.count, self.last = self.count + 1, number
+        return False
+
+    def root_beat_age_s(self) -> float:
+        return 0.0
+
+    def failure(self) -> str:
+        return "gave up: it was killed by the stop"
+
+    def handle_hangup(self) -> None:
+        """No terminal closes."""
+
+    def stop(self) -> bool:
+        """The tree takes the request at the second time."""
+        self.stops += 1
+        return self.stops == 2
+
+    def watch(
+        self,
+        folder: Path,
+        *,
+        stop_deadline_s: float,
+        listener: RunListener,
+        polls: Sequence[Callable[[], None]] = (),
+    ) -> tuple[int, bool]:
+        look: Any = self
+        return app.watch(
+            look,
+            look,
+            RunPaths(folder),
+            look,
+            listener,
+            show=lambda: None,
+            stop=self.stop,
+            stop_deadline_s=lambda: stop_deadline_s,
+            polls=polls,
+            remedy=app.CONTINUE,
+        )
+
+    def keep(self) -> None:
+        """The session keeps the time that the run has used."""
+        self.keeps += 1
+
+
+def test_a_second_signal_ends_a_drain_at_once(tmp_path: Path) -> None:
+    looks, listener = Looks(0, 2, 0, 0, 15), Listener()
+    assert looks.watch(tmp_path, stop_deadline_s=1e6, listener=listener) == (15, False)
+    assert (looks.stops, listener.deadlines_s) == (2, [1e6])
+
+
+def test_a_drain_that_takes_longer_than_it_may_is_ended(tmp_path: Path) -> None:
+    looks = Looks(15, 0)
+    assert looks.watch(tmp_path, stop_deadline_s=-1.0, listener=Listener()) == (15, False)
+
+
+def test_at_each_look_the_used_time_is_kept_and_all_that_is_beside_the_run_gets_its_turn(
+    tmp_path: Path,
+) -> None:
+    looks, listener, poll = Looks(0, 0, 2, 15), Mock(spec=RunListener), Mock()
+    looks.watch(tmp_path, stop_deadline_s=1e6, listener=listener, polls=(poll,))
+    assert (poll.call_count, listener.turn.call_count) == (4, 4)
+    assert looks.keeps == 5, "and at the end"
