@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from actors.board import LAUNCHER, ActorState, Board, Vitals
+from dart.core.errors import NotRunningError
+from dart.core.run_directory import claimed
 from dart.run.actor_conditions import (
+    Quarantined,
     condition,
     known,
+    quarantined,
     why_not_restart,
     why_not_stop,
 )
@@ -123,6 +127,36 @@ def test_the_condition_of_a_supervisor_names_the_actors_below_it_that_start_or_s
     beside = {"curator": replace(actors["curator"], state=ActorState.STOPPING, parent="another")}
     changing = actors | beside | {"env-001": replace(actors["env-001"], state=ActorState.STARTING)}
     assert condition(supervisor, changing) == f"{supervisor} is running; env-001 is starting"
+
+
+def test_an_actor_that_is_stopping_is_silent_too_and_one_that_is_down_is_not(
+    actors: dict[str, Vitals],
+) -> None:
+    for state, silent in (
+        (ActorState.STOPPING, ", without a sign of life for 32.0 s"),
+        (ActorState.BACKOFF, ""),
+    ):
+        row = replace(actors["env-000"], state=state, beat_age_s=32.0)
+        assert condition("env-000", {"env-000": row}) == f"env-000 is {state}{silent}"
+
+
+def test_actors_in_quarantine_are_those_of_a_run_that_runs(tmp_path: Path) -> None:
+    with pytest.raises(NotRunningError):
+        quarantined(tmp_path)
+    with claimed(tmp_path / "run", resume=False, config_toml="") as directory:
+        with pytest.raises(NotRunningError, match="is not running, so no actor is in quarantine"):
+            quarantined(directory.paths.root)
+        board = Board.create(directory.paths.board)
+        for name, retry_unix_s in (("env-001", 0.0), ("env-000", 5.0), ("env-002", 7.0)):
+            state = ActorState.RUNNING if name == "env-002" else ActorState.QUARANTINED
+            fields = {"restarts": 3, "last_reason": "signal 9", "retry_unix_s": retry_unix_s}
+            board.set_state(board.claim(name, "environment_pool"), state, **fields)
+        board.close()
+        found = quarantined(directory.paths.root)
+    expected = Quarantined(name="env-000", retry_unix_s=5.0, restarts=3, last_reason="signal 9")
+    assert found == (expected, replace(expected, name="env-001", retry_unix_s=None))
+    with pytest.raises(NotRunningError, match="is not running, so no actor is in quarantine"):
+        quarantined(tmp_path / "run")
 
 
 def test_of_many_actors_that_start_the_condition_names_the_first_ones(actors: dict[str, Vitals]) -> None:

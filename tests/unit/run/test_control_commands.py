@@ -1,5 +1,7 @@
 """Requests carried out against a live tree of actors that need no processes, on a clock moved by hand."""
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -230,6 +232,36 @@ def test_one_whose_end_is_not_confirmed_stays_down_and_the_answer_says_how_it_is
     assert tree.environments == ["env-000", "env-001"]
 
 
+def test_one_that_does_not_start_again_is_down_and_the_answer_says_how_to_try_again(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_memory(environment: Environment) -> None:
+        raise RuntimeError("no memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Environment, "on_start", out_of_memory)
+        answer = tree.answer(RestartActor(name="env-001"), for_s=0.3)
+    assert answer.outcome is ControlOutcome.REFUSED
+    assert answer.text.startswith("env-001 has ended and could not be started again: ")
+    assert answer.text.endswith("no memory; `dartrl actors restart env-001` tries again")
+    assert tree.environments == ["env-000"]
+
+    assert tree.outcome(RestartActor(name="env-001")) is ControlOutcome.DONE
+    assert tree.environments == ["env-000", "env-001"]
+
+
+def test_of_two_restarts_at_once_one_starts_the_actor_and_the_other_says_that_it_starts(tree: Tree) -> None:
+    tree.bench.hang("env-001")
+    answers = [tree.begin(RestartActor(name="env-001", wait_ms=60_000)) for _ in range(2)]
+    tree.bench.advance(10.0)
+
+    assert {one.text for each in answers for one in each} == {
+        "env-001 runs again, as incarnation 2",
+        "env-001 ended, and its supervisor is already starting it again",
+    }
+    assert tree.environments == ["env-000", "env-001"]
+
+
 def test_while_its_supervisor_hangs_an_actor_is_not_restarted_then_or_later(tree: Tree) -> None:
     tree.bench.hang("environment_pool")
 
@@ -297,6 +329,44 @@ def test_a_pool_grows_and_shrinks_and_the_next_start_knows(tree: Tree) -> None:
     assert tree.answer(Scale(environments=1)) == ControlAnswer(ControlOutcome.DONE, "1 environments")
     assert tree.environments == ["env-000"]
     assert [config.environments.count for config in tree.kept] == [20, 1]
+
+
+def test_a_pool_whose_children_do_not_fit_into_one_answer_is_scaled_too(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("supervision.supervisor.CHILDREN_PER_ANSWER", 2)
+    assert tree.answer(Scale(environments=5)).text == "5 environments"
+    assert tree.answer(Scale(environments=1)).text == "1 environments"
+    assert tree.environments == ["env-000"]
+
+
+def test_a_size_that_the_disk_does_not_take_holds_for_this_run_and_the_answer_says_so(tree: Tree) -> None:
+    def refuse(_: Config) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    tree.definition.keep = refuse
+
+    answer = tree.answer(Scale(environments=3))
+
+    assert answer.outcome is ControlOutcome.REFUSED
+    assert answer.text == (
+        "the run has 3 environments, not what was asked for: the configuration cannot be written, so the "
+        "next start will not have it: [Errno 28] No space left on device"
+    )
+    assert tree.environments == ["env-000", "env-001", "env-002"]
+
+
+def test_a_run_on_a_cluster_is_not_scaled_and_the_answer_says_what_to_do(tree: Tree) -> None:
+    bare = supervisor_args(SupervisorFlags(), (worker("curator", Curator),))
+    tree.definition.tree_of = lambda _: RootSpec(
+        name="root", actor="supervision.supervisor:Supervisor", args=bare
+    )
+
+    answer = tree.answer(Scale(environments=3))
+
+    assert answer.outcome is ControlOutcome.REFUSED
+    assert "cannot be scaled while it runs: end it with `dartrl down`" in answer.text
+    assert tree.environments == ["env-000", "env-001"]
 
 
 def test_engines_are_added_beside_environments_and_the_next_start_knows(tree: Tree) -> None:
@@ -515,6 +585,24 @@ def test_a_file_that_is_wrong_changes_nothing(tree: Tree) -> None:
     assert tree.answer(Reload()) == ControlAnswer(
         ControlOutcome.REFUSED, "nothing was changed: run.toml: environments.count must be at least 1, got 0"
     )
+
+
+def test_a_run_without_a_file_to_read_again_says_so(tree: Tree) -> None:
+    tree.definition.reread = None
+    answer = tree.answer(Reload())
+    assert answer.outcome is ControlOutcome.REFUSED
+    assert answer.text.startswith("only a run on one machine, started with `dartrl up`, can reload")
+
+
+def test_a_request_that_fails_by_a_defect_is_answered_and_the_next_one_is_served(tree: Tree) -> None:
+    def broken() -> Config:
+        raise RuntimeError("a defect")
+
+    tree.definition.reread = broken
+    assert tree.answer(Reload()) == ControlAnswer(
+        ControlOutcome.REFUSED, "the request failed by a defect, see the log: RuntimeError('a defect')"
+    )
+    assert tree.outcome(Scale(environments=3)) is ControlOutcome.DONE
 
 
 def test_a_file_that_did_not_change_says_so(tree: Tree) -> None:

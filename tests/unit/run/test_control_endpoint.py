@@ -1,6 +1,7 @@
 """The control socket itself, served by a thread of this process, with nobody behind it to ask."""
 
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,6 +144,24 @@ def test_a_process_of_another_user_is_hung_up_on(serving: RunPaths, monkeypatch:
     monkeypatch.setattr("dart.run.control_socket._TRUSTED_UIDS", frozenset({os.geteuid() + 1}))
     with connect(serving.control, PATIENCE_S) as connection:
         assert connection.recv(1) == b""
+
+
+def test_while_there_are_no_file_handles_it_pauses_and_then_accepts(
+    serving: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, refused = socket.socket.accept, list[float]()
+
+    def refuse(self: socket.socket) -> Any:
+        if not refused or time.monotonic() < refused[0] + 0.2:
+            refused.append(time.monotonic())
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return accept(self)
+
+    monkeypatch.setattr(endpoint_module, "ACCEPT_PAUSE_S", 0.1)
+    monkeypatch.setattr(socket.socket, "accept", refuse)
+    assert said(serving, encode(StopActor(name="nobody"))).outcome is ControlOutcome.REFUSED
+    assert len(refused) <= 3
+    assert '"event": "control_not_accepted"' in (serving.logs / "control.jsonl").read_text()
 
 
 def test_what_was_asked_is_in_its_log(serving: RunPaths) -> None:
