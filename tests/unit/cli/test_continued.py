@@ -14,6 +14,7 @@ from dart.preflight import requirements
 from dart.run import app
 from dart.run.site import OneMachine
 from dart.store.checkpoints import CheckpointState, checkpoint_name, write_checkpoint
+from dart.store.reader import StoreReader
 from tests.fake_pool import TOKEN, FakePool, of_osworld, remember, served
 from tests.recorded_run import TASKS, record_run
 
@@ -127,7 +128,8 @@ def test_the_directory_of_a_run_in_place_of_a_configuration_is_answered_with_wha
     assert f"the configuration of the run is {paths.config}" in said
 
 
-FINISHED = ("--set", "training.updates=1", "--set", "evaluation.after=false")
+NO_EVALUATION = ("--set", "evaluation.after=false")
+FINISHED = ("--set", "training.updates=1", *NO_EVALUATION)
 """The recorded run has one update."""
 
 
@@ -195,6 +197,41 @@ def test_a_run_whose_time_is_used_up_says_so_with_every_limit_that_it_has_reache
 
     assert "1 of 1 updates, 1.5 of 1.5 minutes. " in said
     assert "add --set training.updates=N --set run.minutes=N to the command" in said
+
+
+def test_a_run_whose_last_seconds_are_kept_free_for_a_last_update_is_finished(paths: RunPaths) -> None:
+    report_of(paths)
+
+    said = said_by(paths, "train", "--resume", *NO_EVALUATION, "--set", "run.minutes=1.75")
+
+    assert "nothing was started: 1.5 of 1.75 minutes. To train on, add --set run.minutes=N" in said
+
+
+def test_a_run_that_has_played_its_actions_is_finished_and_one_with_an_action_left_is_not(
+    paths: RunPaths,
+) -> None:
+    report_of(paths)
+    with StoreReader(paths.store) as reader:
+        played = reader.totals().steps
+
+    done, left = (
+        said_by(paths, "train", "--resume", *NO_EVALUATION, "--set", f"training.actions={most}")
+        for most in (played, played + 1)
+    )
+
+    assert (
+        f"nothing was started: {played} of {played} actions. To train on, add --set training.actions=N"
+        in done
+    )
+    assert STARTED in left
+
+
+@pytest.mark.usefixtures("hangup")
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b'{"completed": true, "policy_version": null}'])
+def test_a_run_with_a_damaged_report_is_started(paths: RunPaths, content: bytes) -> None:
+    paths.report.write_bytes(content)
+
+    assert STARTED in said_by(paths, "up", *FINISHED)
 
 
 def test_a_finished_run_whose_record_is_lost_is_left_to_the_start_that_says_so(paths: RunPaths) -> None:

@@ -1,12 +1,16 @@
 """How much of its time a run has used, over all its parts."""
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from actors.clock import ManualClock
 from dart.config.config import load_config
+from dart.core.disk_errors import FULL_DISK
 from dart.core.run_directory import RunPaths
 from dart.inspect.time_budget import SESSION, TimeBudget, read_session
 
@@ -63,3 +67,40 @@ def test_a_part_whose_account_a_power_failure_destroyed_keeps_no_run_from_going_
     (tmp_path / "session.json").write_bytes(left)
 
     assert TimeBudget(RunPaths(tmp_path), CONFIG, reserve_s=0.0).used_before_s == 0.0
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Have the disk refuse every write of a file with this error."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+
+
+@pytest.mark.parametrize("number", FULL_DISK)
+def test_on_a_full_disk_the_earlier_times_are_kept_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    paths, clock = RunPaths(tmp_path), ManualClock()
+    session = TimeBudget(paths, CONFIG, reserve_s=0.0, clock=clock)
+    clock.advance(5.0)
+    with monkeypatch.context() as patched:
+        refusing(patched, number)
+        session.keep()
+    assert read_session(paths)["elapsed_s"] == 0.0
+    session.keep()
+    assert read_session(paths)["elapsed_s"] == 5.0
+
+
+def test_a_disk_that_fails_and_a_first_start_on_a_full_one_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        refusing(patched, errno.ENOSPC)
+        with pytest.raises(OSError, match="No space left"):
+            TimeBudget(RunPaths(tmp_path), CONFIG, reserve_s=0.0)
+    session = TimeBudget(RunPaths(tmp_path), CONFIG, reserve_s=0.0)
+    refusing(monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        session.keep()

@@ -1,6 +1,7 @@
 """The tree in code is the tree of the plan."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from dart.config.config import Config, load_config
 from dart.run.app import final_reserve_s
 from dart.run.tree import children, root_spec
 from supervision.actions import Ended, Status
-from supervision.child_spec import ChildSpec, Restart, Strategy, SupervisorFlags
+from supervision.child_spec import Budget, ChildSpec, Failure, Restart, Strategy, SupervisorFlags
 from supervision.core import SupervisorCore
 
 
@@ -88,6 +89,46 @@ def test_counts_and_limits_come_from_the_configuration() -> None:
     assert [spec.id for spec in environments] == ["env-000", "env-001", "env-002"]
     assert {spec.hang_deadline_s for spec in environments} == {4.5}
     assert environments[0].args["engines"] == ["rollout-0", "rollout-1"]
+
+
+def test_every_limit_of_an_environment_and_of_its_pool_is_that_of_the_configuration() -> None:
+    given = (
+        *("max_restarts=21", "max_seconds=61.0", "max_quarantined=0.75", "max_failing=0.25"),
+        *("start_deadline_s=31.0", "hang_deadline_s=9.0", "probe_every_s=2.0", "shutdown_s=7.0"),
+        *("backoff.initial_s=3.0", "breaker.open_s=88.0", "retirement.max_age_s=555.0"),
+        *("preemptions.max_restarts=4", "preemptions.max_seconds=44.0"),
+        *("budgets.hang.max_restarts=6", "budgets.hang.max_seconds=66.0"),
+    )
+    config = load_config(None, [f"supervision.environment_pool.{one}" for one in given])
+    flags, environment = environments_of(config)
+
+    assert (flags.max_restarts, flags.max_seconds) == (21, 61.0)
+    assert (flags.max_quarantined, flags.max_failing) == (0.75, 0.25)
+    assert (environment.start_deadline_s, environment.hang_deadline_s) == (31.0, 9.0)
+    assert (environment.probe_every_s, environment.shutdown_s) == (2.0, 7.0)
+    assert (environment.backoff.initial_s, environment.retirement.max_age_s) == (3.0, 555.0)
+    assert environment.breaker is not None
+    assert environment.breaker.open_s == 88.0
+    assert environment.preemptions == Budget(max_restarts=4, max_seconds=44.0)
+    assert environment.budgets == {Failure.HANG: Budget(max_restarts=6, max_seconds=66.0)}
+
+
+def test_a_limit_that_is_switched_off_is_none() -> None:
+    _, environment = environments_of(
+        load_config(None, ["supervision.environment_pool.breaker.enabled=false"])
+    )
+
+    assert (environment.breaker, environment.budgets, environment.retirement.max_age_s) == (
+        None,
+        {},
+        math.inf,
+    )
+
+
+def environments_of(config: Config) -> tuple[SupervisorFlags, ChildSpec]:
+    """The flags of the pool of environments, and the spec of the first of them."""
+    (pool,) = (child for child in children(config, {}) if child.id == "environment_pool")
+    return from_plain(pool.args["flags"], SupervisorFlags), from_plain(pool.args["children"][0], ChildSpec)
 
 
 def test_time_for_the_final_evaluation_is_kept_free_only_when_there_is_one() -> None:

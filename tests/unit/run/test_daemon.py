@@ -1,5 +1,6 @@
 """What `dartrl up` logs and tells its service manager, from snapshots."""
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ class Around:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, run_dir: Path, **environment: str) -> None:
         self.now_s = 0.0
         self.events: list[str] = []
+        self.fields: list[dict[str, Any]] = []
         self.told: list[dict[str, Any]] = []
         self.answer: ControlAnswer | SilentError = WELL
         for name, value in environment.items():
@@ -43,6 +45,7 @@ class Around:
 
     def info(self, event: str, **fields: Any) -> None:
         self.events.append(event)
+        self.fields.append(fields)
 
     warning = error = info
 
@@ -230,3 +233,23 @@ def test_the_watchdog_is_off_while_a_run_that_failed_stops_the_other_nodes_of_it
     around.daemon.__exit__(None, TemporaryError("shards failed"), None)
 
     assert around.words("STOPPING") == [1]
+
+
+@pytest.mark.parametrize(
+    ("error", "reasons"),
+    [
+        (None, []),
+        (TemporaryError("the tree gave up"), ["the tree gave up"]),
+        (KeyboardInterrupt(), ["KeyboardInterrupt"]),
+    ],
+)
+def test_the_end_of_a_run_by_an_error_is_logged_with_its_reason(
+    around: Around, error: BaseException | None, reasons: list[str]
+) -> None:
+    with contextlib.suppress(TemporaryError, KeyboardInterrupt), around.daemon:
+        if error is not None:
+            raise error
+
+    assert around.events == ["daemon_ended"] * len(reasons)
+    assert [fields["reason"] for fields in around.fields] == reasons
+    assert around.words("STOPPING") == [], "it never was up"

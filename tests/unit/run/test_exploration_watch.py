@@ -12,6 +12,7 @@ from dart.core.errors import DartError, DiskError, TemporaryError, UnavailableEr
 from dart.core.run_directory import RunPaths
 from dart.inspect.health import ROOT_SILENT_S
 from dart.run import app, exploration
+from dart.run.exploration import ExplorationProgress, ProgressLines, progress_line
 from dart.run.listener import RunListener
 from dart.run.site import OTHERS_STOP_S
 from dart.store.errors import StoreBusy
@@ -131,3 +132,31 @@ def test_an_exploration_has_as_long_to_end_as_its_explorers_may_take_and_25_s_mo
         exploration.explore(load_config(None, slow))
 
     assert deadlines_s == [120.0 + OTHERS_STOP_S]
+
+
+def progress(task_id: str, *, actions: int = 0, screens: int = 5) -> ExplorationProgress:
+    return ExplorationProgress(
+        task_id=task_id, actions=actions, most_actions=10, screens=screens, shapes=4, open_screens=3, edges=7
+    )
+
+
+def test_the_line_about_an_exploration_is_about_the_first_task_with_actions_left() -> None:
+    first, second = progress("shop", actions=10), progress("mail", actions=9)
+    expected = "mail: action 9 of 10, 5 screens, 4 shapes, 3 to expand"
+    assert progress_line((first, second)) == progress_line((second, first)) == expected
+    assert progress_line((progress("mail", actions=10), first)).startswith("shop: action 10 of 10, ")
+
+
+def test_a_line_about_an_exploration_is_printed_when_it_has_changed() -> None:
+    lines: list[str] = []
+    say = ProgressLines(lines.append)
+    for actions in (1, 1, 2, 2):
+        say((progress("mail", actions=actions),))
+    assert [line.partition(",")[0] for line in lines] == ["mail: action 1 of 10", "mail: action 2 of 10"]
+
+
+def test_an_exploration_without_a_screen_has_failed_unless_a_signal_ended_it(tmp_path: Path) -> None:
+    found = (progress("mail"), progress("shop", screens=0))
+    with pytest.raises(DartError, match=r"the exploration graph of shop is empty: .* --resume --run-dir"):
+        exploration._refuse_empty(found, RunPaths(tmp_path), 0)
+    exploration._refuse_empty(found, RunPaths(tmp_path), 1)

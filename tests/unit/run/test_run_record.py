@@ -23,7 +23,13 @@ from dart.core.run_directory import RunPaths, claimed
 from dart.inspect.time_budget import TimeBudget
 from dart.preflight.requirements import missing_policy
 from dart.run import app, run_record
-from dart.run.run_record import begin_record, prepare_record, refuse_without_record
+from dart.run.run_record import (
+    RunHistory,
+    begin_record,
+    look_back,
+    prepare_record,
+    refuse_without_record,
+)
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import STATE_FILE, Checkpoint, CheckpointState, load_checkpoint, write_checkpoint
 from dart.store.errors import StoreBusy, StoreUnavailable
@@ -38,8 +44,10 @@ from dart.store.write_ahead_log import (
     keep_damaged_log,
     log_of,
 )
+from dart.telemetry.events import POOLS_SIZED, WORK_HELD
 from dart.testing.trajectories import step_at, trajectory_for
 from dart.training.learner_factory import learner_at
+from tests.recorded_run import record_run
 
 WEIGHTS = "weights.json"
 
@@ -707,3 +715,37 @@ def test_an_exploration_may_ask_another_policy(tmp_path: Path, config: Config, p
     (paths.logs / "exploration.jsonl").touch()
 
     refuse_without_record(with_policy(config, a_policy(tmp_path / "other", "second")), paths)
+
+
+# ---- what a start finds, and what it records ----
+
+
+def test_the_last_start_of_a_run_is_found_as_it_was_left(tmp_path: Path) -> None:
+    """In the recorded run, one rollout is still played, and one of nine actors waits for its restart."""
+    paths = record_run(tmp_path / "run")
+    with Store(paths.store) as store:
+        playing, ready = (store.open_group("click-test", seed, 2, 10, 1) for seed in (1, 2))
+        for reward in (0.0, 1.0):
+            lease = store.lease_rollout(playing, "env-000", 1e12)
+            store.park_rollout(lease.rollout_id, lease.fence, [step_at(1)], "drained", 3)
+            lease = store.lease_rollout(ready, "env-000", 1e12)
+            store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward, versions=[1]))
+        store.lease_batch([ready], 1e12)
+        store.record_event(WORK_HELD, "curator", {"is_held": True, "alarm": ""})
+
+    assert look_back(paths) == RunHistory(
+        version=1, trajectories=9, leased=1, parked=2, is_batch_open=True, is_held=True, killed=8
+    )
+
+
+def test_the_sizes_of_the_pools_are_recorded_once_and_when_a_start_has_others(
+    config: Config, paths: RunPaths
+) -> None:
+    larger = config.model_copy(update={"environments": config.environments.model_copy(update={"count": 3})})
+
+    for one in (config, config, larger):
+        app.take_over_record(one, paths)
+
+    with StoreReader(paths.store) as store:
+        sizes = [event.data["environments"] for event in store.find_events(kinds=[POOLS_SIZED])]
+    assert sizes in ([config.environments.count, 3], [3, config.environments.count])

@@ -32,6 +32,22 @@ def test_a_line_break_in_a_word_begins_no_other_word(manager: socket.socket) -> 
     assert manager.recv(1000) == b"STATUS=the trainer waits WATCHDOG=1"
 
 
+def test_a_service_manager_with_an_abstract_name_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"dartrl-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(f"\0{name}")
+        listening.settimeout(5.0)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
+        notify(READY=1)
+        assert listening.recv(1000) == b"READY=1"
+
+
+def test_a_service_manager_that_reads_nothing_holds_up_no_run(manager: socket.socket) -> None:
+    for _ in range(5000):
+        notify(WATCHDOG=1)
+    assert manager.recv(1000) == b"WATCHDOG=1"
+
+
 def test_nobody_who_listens_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("", "/nowhere/at/all", "@no-such-name"):
         monkeypatch.setenv("NOTIFY_SOCKET", address)

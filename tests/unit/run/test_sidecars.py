@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dart.config.config import load_config
 from dart.core.messages import RecordEvents
 from dart.core.run_directory import RunPaths
 from dart.inspect.sidecar_status import (
@@ -19,7 +20,7 @@ from dart.inspect.sidecar_status import (
     write_sidecar,
 )
 from dart.run import sidecars
-from dart.run.sidecars import HANG_DEADLINE_S, POLLS_EVERY_S, SidecarSupervisor, sidecar_spec
+from dart.run.sidecars import HANG_DEADLINE_S, POLLS_EVERY_S, SidecarSupervisor, sidecar_spec, sidecar_specs
 from dart.telemetry.events import SIDECAR_UP
 
 PAGE = sidecar_spec("web", "dart.web.__main__", shutdown_s=3.0)
@@ -94,6 +95,27 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
+@pytest.mark.parametrize(
+    ("overrides", "serves_page", "names"),
+    [
+        ((), True, ["web"]),
+        ((), False, []),
+        (("web.enabled=false",), True, []),
+        (("tracking.writers=['tensorboard']",), False, ["tracking"]),
+        (
+            ("run.record=postgresql://me@db.example/runs", "run.blobs=s3://bucket/prefix"),
+            False,
+            ["inspection"],
+        ),
+    ],
+)
+def test_a_run_has_the_sidecars_that_its_configuration_asks_for(
+    overrides: tuple[str, ...], serves_page: bool, names: list[str]
+) -> None:
+    config = load_config(None, ["web.enabled=true", *overrides])
+    assert [spec.id for spec in sidecar_specs(config, serves_page=serves_page)] == names
+
+
 def test_it_is_started_for_this_run_and_bound_to_this_process(world: World) -> None:
     world.beside.poll()
     world.beside.poll()
@@ -161,6 +183,27 @@ def test_one_that_shows_no_sign_of_life_is_killed(world: World) -> None:
     name, is_well, text = world.recorded[-1]
     assert (name, is_well) == ("web", False)
     assert text.startswith("killed: no sign of life for ")
+
+
+def test_the_reason_of_a_kill_is_not_that_of_the_next_end(world: World) -> None:
+    world.beside.poll()
+    write_sidecar(world.paths, Sidecar(name="web", is_well=True, text="here"))
+    world.look_every_second(HANG_DEADLINE_S + 6.0)
+    assert len(world.started) == 2
+    world.started[-1].returncode = 3
+    world.beside.poll()
+
+    assert world.recorded[-1][2].startswith("ended with exit code 3; ")
+
+
+def test_one_that_is_started_again_and_takes_long_to_start_is_not_killed(world: World) -> None:
+    world.beside.poll()
+    world.started[-1].returncode = 3
+    world.look_every_second(2.0)
+    assert len(world.started) == 2
+    world.look_every_second(2 * HANG_DEADLINE_S)
+
+    assert world.started[-1].signals == []
 
 
 def test_a_step_of_the_clock_that_dates_its_signs_of_life_kills_none(world: World) -> None:
@@ -231,6 +274,7 @@ def test_at_the_end_of_the_run_it_is_told_to_end_and_then_killed(
 
     assert world.started[0].signals == signals
     assert not (world.paths.root / "web.json").exists()
+    assert world.recorded == [], "the end of a sidecar with its run is no event"
 
 
 @pytest.mark.parametrize(
