@@ -291,6 +291,53 @@ def test_of_a_batch_that_is_not_finite_the_guilty_steps_are_named(
     assert learner.update([good], blobs).version == 1
 
 
+@pytest.mark.parametrize("minibatches", [1, 4])
+def test_an_update_that_is_not_finite_leaves_no_trace_in_those_after_it(
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path, minibatches: int
+) -> None:
+    good, bad = (sampled_group(base, blobs, group_of, seed=seed) for seed in (0, 1))
+    wild: dict[str, object] = {"logprobs": (math.nan,) * len(steps_of([bad])[3].token_ids)}
+    config = LearnerConfig(lr=1e-3, minibatches=minibatches, micro_batch=1)
+    learners = [Learner(base, config) for _ in range(2)]
+    for learner in learners:
+        learner.update([good], blobs)
+    with pytest.raises(NonFiniteUpdate):
+        learners[0].update([good, with_step_changes(bad, {}, {}, {}, wild)], blobs)
+    for learner in learners:
+        learner.update([good], blobs)
+    tried, straight = (weights(learner, tmp_path / str(id(learner))) for learner in learners)
+    assert all(torch.equal(tried[name], straight[name]) for name in straight)
+
+
+def test_a_gradient_whose_norm_is_not_finite_changes_nothing(
+    base: Path,
+    blobs: FolderBlobs,
+    group_of: Callable[..., Group],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several ranks check nothing else, because each has a loss of its own."""
+    group = sampled_group(base, blobs, group_of)
+    learner = Learner(base, LearnerConfig(lr=1e-3))
+    before = weights(learner, tmp_path / "before")
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(math.inf))
+    with pytest.raises(NonFiniteUpdate, match="gradient norm of the update on policy version 0 is inf"):
+        learner.update([group], blobs)
+    after = weights(learner, tmp_path / "after")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_gradient_is_clipped_to_its_largest_norm_and_reported_before_that(
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
+) -> None:
+    learner = Learner(base, LearnerConfig(max_grad_norm=1e-3, betas=(0.5, 0.999)))
+    report = learner.update([sampled_group(base, blobs, group_of)], blobs)
+    moments = learner._optimizer.state_dict()["state"].values()
+    norm = math.sqrt(sum(float(one["exp_avg"].square().sum()) for one in moments)) / 0.5
+    assert report.grad_norm > 2e-3
+    assert norm == pytest.approx(1e-3, rel=1e-2)
+
+
 def test_when_an_optimizer_step_breaks_the_policy_no_group_is_blamed_and_nothing_has_changed(
     base: Path, blobs: FolderBlobs, group_of: Callable[..., Group], tmp_path: Path
 ) -> None:
@@ -393,6 +440,18 @@ def test_the_learning_rate_rises_over_the_warm_up(
         moved.append(max(float((now[name] - then[name]).abs().max()) for name in now))
     assert moved[0] == pytest.approx(1e-3, rel=0.05)
     assert moved[1] == pytest.approx(1e-4, rel=0.05)
+
+
+def test_the_learning_rate_stays_at_its_value_after_the_warm_up(
+    base: Path, blobs: FolderBlobs, group_of: Callable[..., Group]
+) -> None:
+    group = sampled_group(base, blobs, group_of)
+    learner = Learner(base, LearnerConfig(lr=1e-3, warmup_updates=2))
+    rates = []
+    for _ in range(3):
+        learner.update([group], blobs)
+        rates.append(learner._optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.5e-3, 1e-3, 1e-3])
 
 
 def with_step_changes(group: Group, *changes: dict[str, object]) -> Group:

@@ -141,20 +141,23 @@ def test_an_update_is_committed_under_its_lease_and_then_told(
     assert newest.metrics["staleness_bound"] == Config().curation.staleness
     assert newest.metrics.keys() <= {field.name for field in fields(UpdateReport)} | BATCH_FIGURES.keys()
     assert (books.trained, books.holds) == (2, True)
+    assert newest.metrics["trajectories"] == 2.0
+    assert not bench.is_alive("trainer"), "it asks again when the version is committed, and no later"
 
 
 class SlowEngine(Actor):
-    """Loads version 1, for ever."""
+    """Loads version 1, or serves it, for ever."""
 
     def on_start(self) -> None:
-        self.set_gauges({Gauge.LOADING_VERSION: 1})
+        self.set_gauges({Gauge(self.args["gauge"]): 1})
 
 
-def test_a_checkpoint_that_an_engine_is_loading_is_not_pruned(
-    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("gauge", [Gauge.LOADING_VERSION, Gauge.SERVED_VERSION])
+def test_a_checkpoint_that_an_engine_loads_or_serves_is_not_pruned(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch, gauge: Gauge
 ) -> None:
     monkeypatch.setitem(CONFIG, "training", CONFIG["training"] | {"checkpoints_kept": 1})
-    bench.start(SlowEngine, "rollout-0")
+    bench.start(SlowEngine, "rollout-0", {"gauge": gauge.value})
     wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
     curator = started(bench, tmp_path, batch, wait)
     bench.settle()
@@ -183,6 +186,7 @@ def test_an_update_of_an_older_lease_is_dropped_and_the_next_trainer_starts_from
     with StoreReader(tmp_path / "store.db") as store:
         assert [version.version for version in store.versions()] == [0, 1]
         assert store.conservation().trained == 2
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["v000001"]
 
 
 def test_a_trainer_that_loaded_its_version_before_a_late_commit_ends_and_leaves_that_version_in_place(
@@ -239,6 +243,72 @@ def test_a_commit_waits_for_a_store_that_is_started_again(
     assert curator.committed == [1]
     with StoreReader(tmp_path / "store.db") as store:
         assert (store.conservation().trained, store.conservation().holds) == (2, True)
+
+
+def test_a_trainer_that_begins_before_its_curator_waits_for_it(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch
+) -> None:
+    args = {"store": str(tmp_path / "store.db"), "config": CONFIG}
+    bench.start(StoreActor, "store", args)
+    bench.start(TrainerActor, "trainer", args)
+    bench.settle()
+    curator = bench.start(OneBatchCurator, "curator")
+    curator.answers = [batch, m.RunOver()]
+    bench.advance(1.0)
+    assert curator.committed == [1]
+
+
+def test_a_step_that_is_older_than_the_staleness_bound_is_never_trained(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the curator leases: its steps are all of version 0."""
+    monkeypatch.setitem(CONFIG, "curation", CONFIG["curation"] | {"staleness": 1})
+    batches = iter([batch])
+
+    def next_batch() -> Batch:
+        return next(batches, None) or another_batch(tmp_path)
+
+    curator = started(bench, tmp_path, *[next_batch] * 3)
+    with pytest.raises(AssertionError, match=r"a step that is 2 versions old; curation\.staleness allows 1"):
+        bench.settle()
+    assert curator.committed == [1, 2]
+
+
+class Synchronizer(Actor):
+    """Notes each version that it is told, with what the board and the record show then."""
+
+    def on_start(self) -> None:
+        self.told: list[tuple[int, int, int]] = []
+
+    @receives(m.VersionPublished)
+    def published(self, call: m.VersionPublished, sender: Sender) -> None:
+        self.told.append((call.version, *shown(self, self.identity.run_dir)))
+
+
+def shown(actor: Actor, run_dir: Path) -> tuple[int, int]:
+    """The trained version on the board, and the newest version in the record."""
+    slot = actor.board.find("trainer")
+    assert slot is not None
+    with StoreReader(run_dir / "store.db") as store:
+        newest = store.latest_version()
+    assert newest is not None
+    return actor.board.vitals(slot).gauges[Gauge.TRAINED_VERSION], newest.version
+
+
+def test_a_version_is_published_then_committed_then_shown_then_told(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight_sync = bench.start(Synchronizer, "weight_sync")
+    published: list[tuple[int, int, int]] = []
+
+    def publish(self: LocalCheckpoints, version: int, folder: Path) -> None:
+        assert folder.is_dir()
+        published.append((version, *shown(weight_sync, tmp_path)))
+
+    monkeypatch.setattr(LocalCheckpoints, "publish", publish)
+    started(bench, tmp_path, batch, m.RunOver())
+    bench.settle()
+    assert (published, weight_sync.told) == ([(1, 0, 0)], [(1, 1, 1)])
 
 
 def test_a_trainer_tells_how_long_it_starved(bench: InMemorySystem, tmp_path: Path, batch: Batch) -> None:
@@ -345,6 +415,42 @@ def test_an_update_on_groups_that_are_not_leased_afterwards_is_dropped_and_the_t
     assert curator.committed == [1]
     with StoreReader(tmp_path / "store.db") as store:
         assert (store.conservation().trained, store.conservation().holds) == (2, True)
+
+
+def test_a_lease_for_what_was_trained_ahead_is_asked_for_until_it_is_granted(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch
+) -> None:
+    with Store(tmp_path / "store.db") as store:
+        following = complete_group(store)
+    wait = m.NoWorkYet(retry_after_s=1.0, reason="the curator is busy")
+    curator = started(bench, tmp_path, batch, wait, lambda: lease(tmp_path, following), m.RunOver())
+    curator.ahead = [m.BatchAhead(group_ids=(following,))]
+    bench.settle()
+    assert (curator.wanted, curator.committed) == ([(following,)], [1])
+    bench.advance(1.0)
+    assert (curator.wanted, curator.committed) == ([(following,)] * 2, [1, 2])
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_what_was_trained_ahead_is_dropped_if_the_run_is_over_before_its_lease(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    with Store(tmp_path / "store.db") as store:
+        following = complete_group(store)
+
+    def end(version: int) -> None:
+        if is_refused and version == 2:
+            raise BlobMissing("0" * 64, "screenshot 0 is missing")
+
+    on_update(monkeypatch, end)
+    curator = started(bench, tmp_path, batch, m.RunOver(), m.RunOver())
+    curator.ahead = [m.BatchAhead(group_ids=(following,))]
+    bench.settle()
+    assert (curator.wanted, curator.committed, bench.is_alive("trainer")) == ([(following,)], [1], False)
+    with StoreReader(tmp_path / "store.db") as store:
+        assert (store.conservation().trained, store.conservation().holds) == (2, True)
+        assert (store.open_batch(), store.newest_event(BATCH_REFUSED)) == (None, None)
+    assert [version_of(folder) for folder in list_checkpoints(tmp_path / "checkpoints")] == [1]
 
 
 def test_a_batch_that_was_trained_on_ahead_is_refused_under_its_lease(
@@ -555,6 +661,22 @@ def test_a_policy_that_makes_every_batch_not_finite_ends_training(
     with StoreReader(tmp_path / "store.db") as store:
         assert store.open_batch() is not None
         assert store.totals().drops == {"not_finite": 2 * MAX_REFUSED_IN_A_ROW}
+
+
+def test_a_batch_that_can_be_trained_ends_a_row_of_those_that_cannot(
+    bench: InMemorySystem, tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = m.NoWorkYet(retry_after_s=1.0, reason="no batch yet")
+    curator = started(bench, tmp_path, wait)
+    bench.settle()
+    row = [False] * MAX_REFUSED_IN_A_ROW
+    for number, is_finite in enumerate([*row, True, *row]):
+        with monkeypatch.context() as patched:
+            if not is_finite:
+                failing(patched, NonFiniteUpdate("loss", float("nan"), 0), times=1000)
+            curator.answers = [another_batch(tmp_path) if number else batch, wait, wait]
+            bench.advance(1.0)
+    assert (curator.committed, bench.is_alive("trainer")) == ([1], True)
 
 
 def another_batch(tmp_path: Path) -> Batch:
