@@ -48,6 +48,7 @@ class Curator(Actor):
 
     def on_start(self) -> None:
         self.is_held, self.playing, self.is_paused = False, PLAYING, False
+        self.is_training = False
 
     @receives(m.PauseWork)
     def hold(self, call: m.PauseWork, sender: Sender) -> m.WorkPaused | m.Paused:
@@ -55,7 +56,7 @@ class Curator(Actor):
             return m.Paused(reason="the disk is full", retry_after_s=1.0)
         self.is_held = self.is_held if call.is_held is None else call.is_held
         self.playing = max(0, self.playing - (call.is_held is None))
-        return m.WorkPaused(is_held=self.is_held, playing=self.playing, is_training=False)
+        return m.WorkPaused(is_held=self.is_held, playing=self.playing, is_training=self.is_training)
 
 
 class Environment(Actor):
@@ -356,17 +357,19 @@ def test_a_size_that_the_disk_does_not_take_holds_for_this_run_and_the_answer_sa
     assert tree.environments == ["env-000", "env-001", "env-002"]
 
 
-def test_a_run_on_a_cluster_is_not_scaled_and_the_answer_says_what_to_do(tree: Tree) -> None:
-    bare = supervisor_args(SupervisorFlags(), (worker("curator", Curator),))
-    tree.definition.tree_of = lambda _: RootSpec(
-        name="root", actor="supervision.supervisor:Supervisor", args=bare
-    )
+@pytest.mark.parametrize("call", [Scale(environments=3), Scale(rollouts=2)])
+def test_a_run_on_a_cluster_is_not_scaled_and_the_answer_says_what_to_do(tree: Tree, call: Scale) -> None:
+    """Its environments are on several nodes, and its engines on this one."""
+    engines = supervisor_spec("rollout_pool", SupervisorFlags(ordered=False))
+    args = supervisor_args(SupervisorFlags(), (worker("curator", Curator), engines))
+    root = RootSpec(name="root", actor="supervision.supervisor:Supervisor", args=args)
+    tree.definition.tree_of = lambda _: root
 
-    answer = tree.answer(Scale(environments=3))
+    answer = tree.answer(call)
 
     assert answer.outcome is ControlOutcome.REFUSED
     assert "cannot be scaled while it runs: end it with `dartrl down`" in answer.text
-    assert tree.environments == ["env-000", "env-001"]
+    assert (tree.environments, tree.engines) == (["env-000", "env-001"], ["rollout-0"])
 
 
 def test_engines_are_added_beside_environments_and_the_next_start_knows(tree: Tree) -> None:
@@ -430,6 +433,27 @@ def test_an_engine_that_never_answers_is_not_waited_for_for_ever(tree: Tree) -> 
     tree.bench.actor("rollout-1").asked(2)
     longest_s = tree.file.rollout.answer_deadline_s + ROUTED_ELSEWHERE_S + 1.0
     assert tree.answer(Scale(rollouts=1, wait_ms=600_000), for_s=longest_s).text == "1 rollouts"
+
+
+def test_an_engine_that_does_not_run_is_not_waited_for(tree: Tree) -> None:
+    tree.answer(Scale(rollouts=2))
+    tree.bench.actor("rollout-1").asked(2)
+    tree.answer(StopActor(name="rollout-1"))
+    answer = tree.answer(Scale(rollouts=1, wait_ms=60_000), for_s=ROUTED_ELSEWHERE_S + 1.0)
+    assert answer.text == "1 rollouts"
+
+
+def test_a_size_that_contradicts_the_configuration_is_refused_and_nothing_changes(tree: Tree) -> None:
+    own = "supervision.children.env-001.hang_deadline_s=3.0"
+    tree.definition.config = load_config(None, ["environments.count=2", own])
+
+    answer = tree.answer(Scale(environments=1))
+
+    assert answer.outcome is ControlOutcome.REFUSED
+    assert answer.text.startswith(
+        "nothing was changed: supervision.children.env-001 is not a child of a pool"
+    )
+    assert (tree.environments, tree.kept) == (["env-000", "env-001"], [])
 
 
 @pytest.fixture
@@ -511,6 +535,16 @@ def test_draining_waits_until_nothing_is_played(tree: Tree) -> None:
     assert tree.ask(Drain(wait_ms=60_000), for_s=0.1) is None
     assert tree.outcome(Drain(wait_ms=60_000), for_s=5.0) is ControlOutcome.DONE
     assert tree.bench.actor("curator").playing <= 0
+
+
+def test_draining_waits_for_an_update_too(tree: Tree) -> None:
+    curator = tree.bench.actor("curator")
+    curator.playing, curator.is_training = 0, True
+    waiting = tree.begin(Drain(wait_ms=60_000), for_s=5.0)
+    assert waiting == []
+    curator.is_training = False
+    tree.bench.advance(1.0)
+    assert [one.outcome for one in waiting] == [ControlOutcome.DONE]
 
 
 def test_a_drain_that_is_over_time_says_who_still_plays_and_holds_nothing_later(tree: Tree) -> None:

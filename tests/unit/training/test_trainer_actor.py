@@ -389,6 +389,7 @@ def test_the_next_update_is_made_while_a_version_is_written_and_committed_after_
         in_record.append((version, newest.version))
 
     on_update(monkeypatch, note)
+    weight_sync = bench.start(Synchronizer, "weight_sync")
     curator = started(bench, tmp_path, batch, lambda: lease(tmp_path, following), m.RunOver())
     curator.ahead = [m.BatchAhead(group_ids=(following,))]
     full_for(monkeypatch, tries=1)
@@ -398,6 +399,7 @@ def test_the_next_update_is_made_while_a_version_is_written_and_committed_after_
     bench.advance(1.0)
     assert curator.wanted == [(following,)]
     assert curator.committed == [1, 2]
+    assert weight_sync.told == [(1, 1, 1), (2, 2, 2)], "the board shows no version before its commit"
     with StoreReader(tmp_path / "store.db") as store:
         assert store.conservation().trained == 4
     assert [version_of(folder) for folder in list_checkpoints(tmp_path / "checkpoints")] == [1, 2]
