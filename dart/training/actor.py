@@ -149,7 +149,6 @@ class TrainerActor(Actor):
             with self._load.during("starved_s"):
                 batch = await self._next_batch()
             if batch is None:
-                await self._until_committed()
                 self.stop()
                 return
             self._update_ended = Future()
