@@ -199,7 +199,7 @@ def measure_ranks(policy: Path, groups: Sequence[Any], blobs: Any, folder: Path)
         ranks = psutil.Process(torchrun).children()
         return sum(sum(rank.cpu_times()[:2]) for rank in ranks)
 
-    with closing(DistributedLearner(config, None, folder / "ranks.log")) as learner:
+    with closing(DistributedLearner(config, None, folder / "ranks.log", folder)) as learner:
         learner.update(groups, blobs)
         began_s = cpu_s(learner._torchrun.pid)
         report: Any = learner.update(groups, blobs)

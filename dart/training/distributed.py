@@ -153,18 +153,28 @@ class ProcessGroup(RankGroup):
         set_optimizer_state_dict(module, optimizer, state, options=StateDictOptions(full_state_dict=True))
 
 
-def join_ranks(wanted: str) -> torch.device:
+def join_ranks(wanted: str, meeting: Path | None = None) -> torch.device:
     """Join the process group of the ranks that torchrun has started; returns this rank's device.
 
-    wanted   name of a torch device; every name but `cpu` is the rank's own GPU where there are GPUs
+    wanted    name of a torch device; every name but `cpu` is the rank's own GPU where there are GPUs
+    meeting   file by which the ranks find each other, which exists as long as they do; None: torchrun's port
     """
     if wanted == "cpu" or not torch.cuda.is_available():
-        dist.init_process_group("gloo")
+        _join("gloo", meeting)
         return torch.device("cpu")
     device = torch.device(f"cuda:{os.environ['LOCAL_RANK']}")
     torch.cuda.set_device(device)
-    dist.init_process_group("nccl")
+    _join("nccl", meeting)
     return device
+
+
+def _join(backend: str, meeting: Path | None) -> None:
+    if meeting is None:
+        dist.init_process_group(backend)
+        return
+    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.FileStore(str(meeting), count)  # type: ignore[attr-defined]  # it is exported
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count)
 
 
 def copied_parts(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:

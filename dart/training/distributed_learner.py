@@ -8,6 +8,7 @@ the kernel ends torchrun with the actor, and each rank with torchrun.
 
 import os
 import secrets
+import shutil
 import subprocess
 import tempfile
 import time
@@ -17,10 +18,8 @@ from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
-from actors.scratch import base_folder
 from dart.config.config import Config
 from dart.core.module_command import module_command
-from dart.core.run_directory import SOCKET_PATH_BYTES
 from dart.core.types import Group
 from dart.store.blobs import BlobStore
 from dart.store.checkpoints import WriteCheckpoint
@@ -32,10 +31,17 @@ KEY_VARIABLE = "DARTRL_RANKS_KEY"
 PARENT_VARIABLE = "DARTRL_RANKS_PARENT"
 """Environment variable with the pid of torchrun, the parent of the ranks."""
 
-PREFIX = "dartrl-ranks-"
+PREFIX = "ranks-"
 SOCKET = "trainer"
+MEETING = "meeting"
+"""File by which the ranks find each other, beside the socket."""
+
+ONE_MACHINE = {"GLOO_SOCKET_IFNAME": "lo", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Environment variables of torchrun and its ranks: gloo listens at the loopback address only, and torchrun
+opens no port by which ranks of several machines would find each other."""
 
 POLL_S = 0.2
+NEVER_S = 365 * 86_400
 LOG_TAIL_CHARACTERS = 2_000
 """How many characters of the ranks' log a message quotes."""
 
@@ -112,33 +118,34 @@ class DistributedLearner:
     Only one thread may call its methods. Another thread may call the function that `copy` returns.
     """
 
-    def __init__(self, config: Config, resume: Path | None, log: Path) -> None:
+    def __init__(self, config: Config, resume: Path | None, log: Path, mail_dir: Path) -> None:
         """Start the ranks and wait until each has loaded the policy. Raises RankDied.
 
-        log   file to which the output of the ranks is appended
+        log        file to which the output of the ranks is appended
+        mail_dir   folder for sockets that only this user can enter, which the run empties at its end
         """
         self._log = log
-        base = base_folder(f"{PREFIX}12345678/{SOCKET}", SOCKET_PATH_BYTES - 1)
-        self._folder = tempfile.TemporaryDirectory(prefix=PREFIX, dir=base)
-        socket = Path(self._folder.name) / SOCKET
-        settings = Path(self._folder.name) / "config.json"
+        for left_over in mail_dir.glob(f"{PREFIX}*"):  # a killed trainer's
+            shutil.rmtree(left_over, ignore_errors=True)
+        self._folder = folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=mail_dir))
+        socket = folder / SOCKET
+        settings = folder / "config.json"
         settings.write_text(config.model_dump_json())
         key = secrets.token_hex(32)
         resume_options = ["--resume", str(resume)] if resume is not None else []
         with log.open("ab") as file:
             self._log_began_at = file.tell()
             self._torchrun = subprocess.Popen(
-                [*_torchrun(config.training.ranks), str(settings), str(socket), *resume_options],
+                [*_torchrun(config.training.ranks, folder), str(settings), str(socket), *resume_options],
                 stdout=file,
                 stderr=file,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, KEY_VARIABLE: key},
+                env={**os.environ, **ONE_MACHINE, KEY_VARIABLE: key},
             )
         self._connection = self._connect(socket, bytes.fromhex(key))
         self._to_write = self._connect(socket, bytes.fromhex(key))
         """A second connection to rank 0, for commands to write a checkpoint while an update is computed."""
         self.version: int = self._receive(self._connection)
-        self._folder.cleanup()  # the ranks have read it; a killed trainer must leave nothing behind
 
     def update(self, groups: Sequence[Group], screenshots: BlobStore) -> UpdateSummary:
         """See `dart.training.learner.Learner.update`. Also raises RankDied."""
@@ -160,6 +167,7 @@ class DistributedLearner:
         self._to_write.close()
         self._torchrun.terminate()
         self._torchrun.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _ask(self, connection: "Connection[Any, Any]", command: Command | Path) -> Any:
         try:
@@ -192,18 +200,25 @@ class DistributedLearner:
                 time.sleep(POLL_S)
 
     def _died(self) -> RankDied:
-        self._folder.cleanup()
-        return RankDied(self._torchrun.wait(), self._log, self._log_began_at)
+        code = self._torchrun.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return RankDied(code, self._log, self._log_began_at)
 
 
-def _torchrun(ranks: int) -> list[str]:
+def _torchrun(ranks: int, folder: Path) -> list[str]:
     """Return torchrun's command line. The kernel ends torchrun when this process ends; no rank restarts.
 
-    The shell, which torchrun replaces, says its pid to the ranks. The ranks meet at the loopback address: by
-    default torchrun lets them look up the name of the machine, for which some machines have no address.
+    The shell, which torchrun replaces, says its pid to the ranks. By default torchrun keeps its state behind
+    a port that is open to all machines and has no key, and unpickles what it finds there: who reaches the
+    port could run any program. So the state is in a file of a folder that only this user can enter.
+
+    folder   a private folder that exists until torchrun has ended
     """
     pid = ["sh", "-c", f'export {PARENT_VARIABLE}=$$; exec "$@"', "sh"]
     tied = ["setpriv", "--pdeathsig", "KILL", "--", *pid]
-    run = [*module_command("torch.distributed.run"), "--standalone", "--nnodes=1", "--max-restarts=0"]
+    run = [*module_command("torch.distributed.run"), "--nnodes=1", "--max-restarts=0"]
+    # Each sign of life makes the file longer, and without other machines none is needed.
+    conf = f"store_type=file,keep_alive_interval={NEVER_S}"
+    state = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'torchrun'}", f"--rdzv-conf={conf}"]
     here = ["--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
-    return [*tied, *run, *here, "--no-python", *module_command("dart.training.rank_main")]
+    return [*tied, *run, *state, *here, "--no-python", *module_command("dart.training.rank_main")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from dart.config.config import Config
 from dart.config.published import published_dtype, publishes_adapter
 from dart.config.sections import CurationSettings, LoraSettings
-from dart.core.run_directory import RunPaths
+from dart.core.run_directory import RunPaths, mail_dir
 from dart.core.types import Group
 from dart.policy.configuration import is_small_policy
 from dart.policy.protocols import UnsupportedCheckpoint
@@ -56,8 +56,9 @@ def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
     if config.training.ranks > 1:
         from dart.training.distributed_learner import DistributedLearner
 
-        log = RunPaths(checkpoints.parent).logs / "trainer.ranks.log"
-        return DistributedLearner(config, None if resume is None else resume.folder, log)
+        run_dir = checkpoints.parent
+        log = RunPaths(run_dir).logs / "trainer.ranks.log"
+        return DistributedLearner(config, None if resume is None else resume.folder, log, mail_dir(run_dir))
     if config.training.learner == "simulated":
         from dart.training.simulated_learner import SimulatedLearner
 

@@ -26,7 +26,13 @@ from dart.store.checkpoints import Checkpoint, CheckpointState, read_state
 from dart.training.batch_errors import SHARED_BY_RANKS
 from dart.training.checkpoint_copy import CheckpointCopy
 from dart.training.distributed import IDLE, ProcessGroup, join_ranks
-from dart.training.distributed_learner import KEY_VARIABLE, PARENT_VARIABLE, Command, CommandFailure
+from dart.training.distributed_learner import (
+    KEY_VARIABLE,
+    MEETING,
+    PARENT_VARIABLE,
+    Command,
+    CommandFailure,
+)
 from dart.training.learner import Learner
 from dart.training.learner_factory import learner_config
 from dart.training.rank_checkpoints import write_together
@@ -35,13 +41,14 @@ from dart.training.rank_checkpoints import write_together
 class Rank:
     """This rank: its learner and its connection to the other ranks."""
 
-    def __init__(self, config: Config, resume: Path | None) -> None:
+    def __init__(self, config: Config, resume: Path | None, meeting: Path) -> None:
         """Load the policy and split it among the ranks.
 
+        meeting  file by which the ranks find each other
         resume   checkpoint to resume from. The trainer has verified its files (`learner_at`). A rank does not
                  hash them again: each rank would read every file, with the moments of all other ranks.
         """
-        device = join_ranks(config.training.device)
+        device = join_ranks(config.training.device, meeting)
         self._command_group = dist.new_group(backend="gloo", timeout=IDLE)
         self.index = dist.get_rank()
         if model_type(config.training.policy) == SMALL_POLICY:
@@ -123,7 +130,8 @@ def main() -> None:
     parser.add_argument("socket", type=Path, help="path of the socket at which rank 0 waits for the trainer")
     parser.add_argument("--resume", type=Path, default=None, help="verified checkpoint to resume from")
     options = parser.parse_args()
-    rank = Rank(Config.model_validate_json(options.config.read_text()), options.resume)
+    config = Config.model_validate_json(options.config.read_text())
+    rank = Rank(config, options.resume, options.socket.with_name(MEETING))
     trainer = to_write = None
     if rank.index == 0:
         with Listener(str(options.socket), authkey=bytes.fromhex(os.environ[KEY_VARIABLE])) as listener:

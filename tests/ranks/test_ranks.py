@@ -10,9 +10,11 @@ import importlib.util
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,13 @@ def stack() -> Iterator[ExitStack]:
     """Ends the ranks that a test started, however it ends."""
     with ExitStack() as entered:
         yield entered
+
+
+@pytest.fixture
+def mail_dir() -> Iterator[Path]:
+    """A folder with a short path, as that for the sockets of a run is."""
+    with TemporaryDirectory(prefix="mail-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
@@ -200,10 +209,11 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
     configured: Configured,
     stack: ExitStack,
     tmp_path: Path,
+    mail_dir: Path,
 ) -> None:
     config, log = configured(2, *kind), tmp_path / "ranks.log"
     one = alone(configured(1, *kind))
-    ranked = stack.enter_context(closing(DistributedLearner(config, None, log)))
+    ranked = stack.enter_context(closing(DistributedLearner(config, None, log, mail_dir)))
     wanted, made = one.update([group], blobs), ranked.update([group], blobs)
     assert (made.version, made.samples) == (1, 4)
     assert made.optimizer_steps == config.training.minibatches
@@ -219,7 +229,7 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
         ranked.update([group], blobs)
     assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
-    again = stack.enter_context(closing(DistributedLearner(config, folder, log)))
+    again = stack.enter_context(closing(DistributedLearner(config, folder, log, mail_dir)))
     assert again.version == 1
     bad = with_foreign_step(group)
     with pytest.raises(ForeignPrompt) as refused:
@@ -249,23 +259,31 @@ def test_two_ranks_go_on_from_what_one_process_wrote(
     configured: Configured,
     stack: ExitStack,
     tmp_path: Path,
+    mail_dir: Path,
 ) -> None:
     one = alone(configured(1, *kind))
     one.update([group], blobs)
     folder = one.save(tmp_path / "alone")
     config = configured(2, *kind)
-    ranked = stack.enter_context(closing(DistributedLearner(config, folder, tmp_path / "ranks.log")))
+    ranked = stack.enter_context(
+        closing(DistributedLearner(config, folder, tmp_path / "ranks.log", mail_dir))
+    )
     assert ranked.version == 1
     assert_same(ranked.update([group], blobs), one.update([group], blobs))
     assert_close(ranked.copy()(tmp_path / "ranked"), one.save(tmp_path / "alone"), config)
 
 
 def test_what_one_rank_cannot_read_fails_all_of_them_and_changes_nothing(
-    group: Group, blobs: FolderBlobs, configured: Configured, stack: ExitStack, tmp_path: Path
+    group: Group,
+    blobs: FolderBlobs,
+    configured: Configured,
+    stack: ExitStack,
+    tmp_path: Path,
+    mail_dir: Path,
 ) -> None:
     """In bfloat16: what ranks compute with bfloat16 weights is near to what one process does in float32."""
     config = configured(2, "training.precision='bfloat16'")
-    ranked = stack.enter_context(closing(DistributedLearner(config, None, tmp_path / "ranks.log")))
+    ranked = stack.enter_context(closing(DistributedLearner(config, None, tmp_path / "ranks.log", mail_dir)))
     wanted = alone(configured(1)).update([group], blobs)
     of_second_rank = blobs.path(group.trajectories[3].steps[0].screenshot_sha256)
     content = of_second_rank.read_bytes()
@@ -285,11 +303,16 @@ def test_what_one_rank_cannot_read_fails_all_of_them_and_changes_nothing(
 
 
 def test_a_version_for_which_a_disk_has_no_room_is_written_when_it_has_it(
-    group: Group, blobs: FolderBlobs, configured: Configured, stack: ExitStack, tmp_path: Path
+    group: Group,
+    blobs: FolderBlobs,
+    configured: Configured,
+    stack: ExitStack,
+    tmp_path: Path,
+    mail_dir: Path,
 ) -> None:
     config = configured(2)
     disk = stack.enter_context(small_disk(tmp_path / "disk", "64k"))
-    ranked = stack.enter_context(closing(DistributedLearner(config, None, tmp_path / "ranks.log")))
+    ranked = stack.enter_context(closing(DistributedLearner(config, None, tmp_path / "ranks.log", mail_dir)))
     ranked.update([group], blobs)
     write = ranked.copy()
     for _ in range(2):
@@ -325,13 +348,41 @@ def sum_gradients(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+def test_no_port_of_torchrun_is_open_and_those_of_ranks_to_this_machine_alone(
+    configured: Configured, stack: ExitStack, tmp_path: Path, mail_dir: Path
+) -> None:
+    """torchrun unpickles what it finds at the port that it has by default, and that port needs no key."""
+    log = tmp_path / "ranks.log"
+    ranked = stack.enter_context(closing(DistributedLearner(configured(2), None, log, mail_dir)))
+    torchrun = psutil.Process(ranked._torchrun.pid)
+    assert listened_at(torchrun) == set()
+    ranks = torchrun.children()
+    assert len(ranks) == 2
+    assert set().union(*map(listened_at, ranks)) == {"127.0.0.1"}
+
+
+def listened_at(process: psutil.Process) -> set[str]:
+    """The addresses at which a process listens."""
+    sockets = process.net_connections("inet")
+    return {one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN}
+
+
+MEET = """
+import sys
+from pathlib import Path
+from dart.training.distributed import join_ranks
+join_ranks("cpu", Path(sys.argv[1]))
+"""
+
+
 def test_ranks_meet_on_a_machine_whose_own_name_has_no_address(tmp_path: Path) -> None:
-    (tmp_path / "meet.py").write_text("import torch.distributed as dist; dist.init_process_group('gloo')\n")
+    (tmp_path / "meet.py").write_text(MEET)
     renamed = ["unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname no-address && exec "$0" "$@"']
     if subprocess.run([*renamed, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this user may not give a process another name of the machine")
-    command = [*renamed, *_torchrun(2)[:-1], "meet"]
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, timeout=100.0, check=True)
+    command = [*renamed, *_torchrun(2, tmp_path)[:-1], "meet", str(tmp_path / "meeting")]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, timeout=100.0, check=True)
 
 
 def test_weights_and_sums_of_gradients_are_float32_and_the_computation_is_bfloat16(tmp_path: Path) -> None:

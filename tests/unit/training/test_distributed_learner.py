@@ -3,6 +3,7 @@ them."""
 
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -40,14 +41,33 @@ trainer.poll(None)
 """A program in place of the ranks: its policy has version 7."""
 
 
-def test_the_trainer_reaches_its_ranks_where_the_path_of_the_temporary_folder_is_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def mail_dir() -> Iterator[Path]:
+    """A folder with a short path, as that for the sockets of a run is."""
+    with tempfile.TemporaryDirectory(prefix="mail-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_what_the_ranks_meet_in_is_private_and_exists_until_they_end(
+    tmp_path: Path, mail_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (long := tmp_path / ("long" * 30)).mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    monkeypatch.setattr(distributed_learner, "_torchrun", lambda _: [sys.executable, "-c", RANK])
-    with closing(DistributedLearner(Config(), None, tmp_path / "log")) as learner:
+    monkeypatch.setattr(distributed_learner, "_torchrun", lambda *_: [sys.executable, "-c", RANK])
+    with closing(DistributedLearner(Config(), None, tmp_path / "log", mail_dir)) as learner:
         assert learner.version == 7
+        (folder,) = mail_dir.iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(mail_dir.iterdir()) == []
+
+
+def test_the_next_trainer_removes_what_a_killed_one_has_left_and_nothing_else(
+    tmp_path: Path, mail_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ranks-killed", "engine-3"):
+        (mail_dir / name).mkdir()
+    monkeypatch.setattr(distributed_learner, "_torchrun", lambda *_: [sys.executable, "-c", RANK])
+    with closing(DistributedLearner(Config(), None, tmp_path / "log", mail_dir)):
+        assert "ranks-killed" not in {path.name for path in mail_dir.iterdir()}
+    assert [path.name for path in mail_dir.iterdir()] == ["engine-3"]
 
 
 def said_of(log: str, tmp_path: Path, *, before: str = "") -> str:

@@ -34,12 +34,12 @@ def test_a_rank_resumes_from_the_checkpoint_that_the_trainer_has_verified_and_do
         raise AssertionError(f"a rank hashed {path}")
 
     monkeypatch.setattr(rank_main, "dist", ALONE)
-    monkeypatch.setattr(rank_main, "join_ranks", lambda _: torch.device("cpu"))
+    monkeypatch.setattr(rank_main, "join_ranks", lambda *_: torch.device("cpu"))
     monkeypatch.setattr(rank_main, "ProcessGroup", lambda *_, **__: None)
     monkeypatch.setattr(rank_main, "model_type", lambda _: "qwen2_5_vl")
     monkeypatch.setattr(rank_main, "Learner", learner)
     monkeypatch.setattr(checkpoints, "sha256_of", hashed)
-    Rank(Config(), folder)
+    Rank(Config(), folder, tmp_path / "meeting")
     assert resumed == [Checkpoint(folder=folder, state=state)]
 
 
