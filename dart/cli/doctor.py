@@ -93,9 +93,17 @@ def _target(run_dir: NamedRun, file: Path | None, ports: list[int]) -> "CheckTar
     the configuration is that of the run, or the built-in values if there is no run.
     """
     from dart.config.config import kept_config, load_config
+    from dart.core.errors import UsageError
+    from dart.core.run_directory import is_own
     from dart.preflight.doctor import CheckTarget
 
     paths = recorded(chosen_here(run_dir)) if run_dir or _newest_is_kept() else None
+    if paths and not file and not is_own(paths.root):
+        raise UsageError(
+            f"the run in {paths.root} belongs to another user, and a check starts programs that its "
+            "configuration names: run `dartrl doctor` as that user, or name a configuration of your own with "
+            "--config; with --data it checks the data alone"
+        )
     config = kept_config(paths.config) if paths and not file else load_config(file)
     return CheckTarget(config=config, paths=paths, ports=tuple(ports))
 

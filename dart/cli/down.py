@@ -93,7 +93,8 @@ def _end_process(root: Path, found: "LockHolder", wait_s: float, *, now: bool) -
 
     How it is asked: `dart.run.ending.ask_to_end`. The end is read from a pidfd, because the pid stays in
     use until the parent of the process collects its exit code. A process that is not shown here gets no
-    signal and counts as ended, because its pid may be that of another process.
+    signal and counts as ended, because its pid may be that of another process. Raises SilentError for a
+    process of another user than the owner of the run.
     """
     import select
 
@@ -107,12 +108,32 @@ def _end_process(root: Path, found: "LockHolder", wait_s: float, *, now: bool) -
     try:
         if not found.is_shown_here:
             return True
+        _refuse_process_of_another(root, found.pid)
         ask_to_end(RunPaths(root), fd, now=now)
         return bool(select.select([fd], [], [], wait_s)[0])
     except ProcessLookupError:
         return True
     finally:
         os.close(fd)
+
+
+def _refuse_process_of_another(root: Path, pid: int) -> None:
+    """Raise SilentError if a process does not belong to the owner of the run whose lock names it.
+
+    Users can write any pid into a lock of their own, also that of a process that only this user can end.
+    """
+    from dart.core.errors import SilentError
+
+    try:
+        user = Path(f"/proc/{pid}").stat().st_uid
+    except FileNotFoundError:
+        raise ProcessLookupError(pid) from None
+    owner = root.stat().st_uid
+    if user != owner:
+        raise SilentError(
+            f"{root} belongs to user {owner}, and its lock names process {pid} of user {user}, which is not "
+            "the process of this run and was not ended; ask the owner of the run directory"
+        )
 
 
 def _is_released(root: Path, found: "LockHolder") -> bool:

@@ -79,12 +79,18 @@ def rescore(
 async def _rescored(
     run: Path, tasks: Path | None, evaluators: Path | None, workers: int | None
 ) -> "list[Rescored]":
-    from dart.core.run_directory import RunPaths
+    from dart.core.run_directory import RunPaths, is_own
 
     config = RunPaths(run).config
     if not config.is_file():
         end(
             f"{run} is not a run directory, because it has no {config.name}: name the directory of a run",
+            ExitCode.USAGE,
+        )
+    if evaluators is None and not is_own(run):
+        end(
+            f"{run} belongs to another user, and the evaluators that its configuration names are programs: "
+            "name your own with --evaluators",
             ExitCode.USAGE,
         )
     from dart.environments.osworld.rescore import default_workers, judgements_of, require_tasks, rescore

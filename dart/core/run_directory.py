@@ -270,8 +270,17 @@ def _refuse_other_owner(root: Path) -> None:
     """Raise RunDirectoryError for a folder of another user, in which no actor may keep its files.
 
     Root could write into it, and would leave files that its owner cannot use.
+def is_own(root: Path) -> bool:
+    """Whether a run directory belongs to the user of this process.
+
+    The configuration of another user's run names programs and servers. Do not start them, and send no token.
     """
-    if root.exists() and (owner := root.stat().st_uid) != os.geteuid():
+    return root.stat().st_uid == os.geteuid()
+
+
+    """
+    if root.exists() and not is_own(root):
+        owner = root.stat().st_uid
         raise RunDirectoryError(
             f"run directory {root} belongs to user {owner}, not to user {os.geteuid()}, who starts the run; "
             "start it as that user, or choose another directory with --run-dir"

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 
 from dart.config.config import Config, kept_config
 from dart.core.errors import ConfigurationError
-from dart.core.run_directory import RunPaths, kept_ended
+from dart.core.run_directory import RunPaths, is_own, kept_ended
 from dart.environments.leftovers import GIVE_BACK_S, GivenBack, give_back, left_behind
 from dart.run.listener import RunListener
 
@@ -28,9 +28,10 @@ def given_back(config: Config, paths: RunPaths, listener: RunListener, *, remedy
 def give_back_of_ended(paths: RunPaths, listener: RunListener) -> GivenBack:
     """Give back what a run has left that does not run. No start of it succeeds meanwhile.
 
-    Returns nothing given back for a run that runs, and for one without a readable configuration."""
+    Returns nothing given back for a run that runs, for one of another user (`is_own`), and for one without a
+    readable configuration."""
     with kept_ended(paths.root) as has_ended, suppress(ConfigurationError):
-        if has_ended:
+        if has_ended and is_own(paths.root):
             return _give_back(kept_config(paths.config), paths, listener)
     return GivenBack()
 

@@ -1,6 +1,7 @@
 """`dartrl down` says what the run has left for its next start, and signals no process of anything else."""
 
 import fcntl
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from actors.process import start_ticks
 from dart.cli.exit_codes import ExitCode
 from dart.cli.main import app
 from dart.core import run_directory
@@ -94,6 +96,49 @@ def test_a_process_that_only_has_the_pid_of_a_run_in_another_container_gets_no_s
         finally:
             other.kill()
             assert other.wait() == -9
+
+
+NOBODY = 65534
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+
+
+@AS_ROOT
+@pytest.mark.parametrize("options", [[], ["--now"]])
+def test_a_lock_of_another_user_that_names_a_process_of_a_third_one_ends_nothing(
+    tmp_path: Path, options: list[str]
+) -> None:
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            with held_lock(tmp_path / "run", f"{other.pid} {start_ticks(other.pid)}\n"):
+                os.chown(tmp_path / "run", NOBODY, NOBODY)
+                ran = CliRunner().invoke(app, ["down", *options, "--run-dir", str(tmp_path / "run")])
+            assert ran.exit_code == ExitCode.UNKNOWN, ran.output
+            assert f"its lock names process {other.pid} of user 0" in " ".join(ran.output.split())
+            assert other.poll() is None
+        finally:
+            other.kill()
+            assert other.wait() == -9
+
+
+@AS_ROOT
+@pytest.mark.parametrize("command", ["down", "doctor"])
+def test_no_program_is_started_that_the_configuration_of_another_users_run_names(
+    tmp_path: Path, command: str
+) -> None:
+    started = tmp_path / "started"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {started}\n")
+    program.chmod(0o755)
+    paths = record_run(tmp_path / "run")
+    config = of_osworld("provider=docker", f"docker.program={program}")
+    paths.config.write_text(config.to_toml())
+    CliRunner().invoke(app, [command, "--run-dir", str(paths.root)])
+    assert started.exists(), "in a run of one's own it is"
+    started.unlink()
+    os.chown(paths.root, NOBODY, NOBODY)
+    assert CliRunner().invoke(app, [command, "--run-dir", str(paths.root)]).exit_code != 0
+    assert not started.exists()
 
 
 @pytest.fixture

@@ -244,6 +244,15 @@ def test_a_run_without_judgements_says_why(run: Path, kind: str, why: str) -> No
     assert f"error: the run in {run} has no judgements: {why}" in err
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_the_evaluators_that_another_users_run_names_are_not_started(run: Path) -> None:
+    os.chown(run, 65534, 65534)
+    code, _, err = command(run)
+
+    assert code == 2
+    assert "name your own with --evaluators" in err
+
+
 def test_evaluators_that_are_not_installed_are_named_with_the_command_that_installs_them(
     run: Path, tmp_path: Path
 ) -> None:
