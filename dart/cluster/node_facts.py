@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -115,7 +116,7 @@ class NodeProbe:
             free_bytes=free_bytes,
             lacking_bytes=lacking_bytes,
             idle_folders=tuple(map(str, idle)) if lacking_bytes else (),
-            missing=(*_unwritable(Path(folder)), *missing_here(roles)),
+            missing=(*_unwritable(Path(folder)), *_made_by_another(Path(folder)), *missing_here(roles)),
             unreachable=tuple(unreachable_here(roles)),
         )
 
@@ -147,6 +148,23 @@ def _unwritable(folder: Path) -> Iterator[str]:
             f"{folder} cannot be used: user {os.getuid()} may not write into {there}; set "
             "engine.node_dir to a folder that Ray's user can write into"
         )
+
+
+def _made_by_another(folder: Path) -> Iterator[str]:
+    """Yield a message if another user made a folder, or one around it, in a place where everyone may.
+
+    The default is below /var/tmp, so anyone can make it before this user does, and replace what is put there
+    later. A node's actors run what they find there: the configuration names functions.
+    """
+    place = existing_part(folder)
+    for one in (place, *place.parents):
+        owner = one.lstat().st_uid
+        is_everyones = one.parent.stat().st_mode & stat.S_IWOTH and not one.is_mount()
+        if is_everyones and owner not in (0, os.getuid()):
+            yield (
+                f"{folder} is not safe, because user {owner} made {one}, where everyone may make one: set "
+                "engine.node_dir to a folder of your own"
+            )
 
 
 def missing_here(roles: Roles) -> Iterator[str]:

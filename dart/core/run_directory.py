@@ -215,12 +215,16 @@ def claimed(
 def make_private(*folders: Path) -> None:
     """Create folders that only their owner can ever enter, whatever the umask is.
 
-    Missing parent folders are created with a mode that lets everybody pass through. Raises OSError.
+    Missing parent folders are created with a mode that lets everybody pass through. Raises OSError, also for
+    a folder or a link of another user: in /tmp anyone can make one before, which root could change.
     """
     for folder in folders:
         _make_passable(folder.parent)
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
+        for owner in (folder.lstat().st_uid, folder.stat().st_uid):
+            if owner != os.geteuid():
+                raise PermissionError(errno.EPERM, f"it belongs to user {owner}", str(folder))
         folder.chmod(0o700)  # it was there before, or the umask takes rights from its owner
 
 
@@ -266,10 +270,6 @@ def refuse_unfit(paths: RunPaths, *, resume: bool) -> None:
         )
 
 
-def _refuse_other_owner(root: Path) -> None:
-    """Raise RunDirectoryError for a folder of another user, in which no actor may keep its files.
-
-    Root could write into it, and would leave files that its owner cannot use.
 def is_own(root: Path) -> bool:
     """Whether a run directory belongs to the user of this process.
 
@@ -278,6 +278,10 @@ def is_own(root: Path) -> bool:
     return root.stat().st_uid == os.geteuid()
 
 
+def _refuse_other_owner(root: Path) -> None:
+    """Raise RunDirectoryError for a folder of another user, in which no actor may keep its files.
+
+    Root could write into it, and would leave files that its owner cannot use.
     """
     if root.exists() and not is_own(root):
         owner = root.stat().st_uid

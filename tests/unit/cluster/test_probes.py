@@ -101,6 +101,20 @@ def test_a_folder_that_cannot_be_written_is_missing(tmp_path: Path) -> None:
     assert NodeProbe().facts("b", Roles(), str(tmp_path / "run" / "b")).missing == ()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_that_another_user_made_before_where_everyone_can_is_missing(tmp_path: Path) -> None:
+    everyones = tmp_path / "tmp"
+    everyones.mkdir()
+    everyones.chmod(0o1777)
+    (made := everyones / "dartrl").mkdir(mode=0o755)
+    folder = made / "0123456789ab" / "b"
+    assert NodeProbe().facts("b", Roles(), str(folder)).missing == ()
+    os.chown(made, 65534, 65534)
+    (text,) = NodeProbe().facts("b", Roles(), str(folder)).missing
+    assert text.startswith(f"{folder} is not safe, because user 65534 made {made}, where everyone may make ")
+    assert text.endswith("set engine.node_dir to a folder of your own")
+
+
 def test_a_node_without_a_browser_that_is_to_carry_environments_says_so(tmp_path: Path) -> None:
     config = Config.model_validate({"environments": {"executable": "/no/such/browser"}}).model_dump(
         mode="json"

@@ -65,3 +65,27 @@ def test_a_umask_that_shuts_the_owner_out_changes_nothing(tmp_path: Path) -> Non
     finally:
         os.umask(before)
     assert mode_of(tmp_path / "run") == 0o700
+
+
+NOBODY = 65534
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_or_a_link_that_another_user_made_before_is_refused_and_unchanged(tmp_path: Path) -> None:
+    mine, theirs, link = (tmp_path / name for name in ("mine", "theirs", "link"))
+    for folder in (mine, theirs):
+        folder.mkdir()
+        folder.chmod(0o755)
+    link.symlink_to(mine)
+    for given in (theirs, link):
+        os.chown(given, NOBODY, NOBODY, follow_symlinks=False)
+        with pytest.raises(PermissionError, match=f"it belongs to user {NOBODY}"):
+            make_private(given)
+    assert (mode_of(mine), mode_of(theirs)) == (0o755, 0o755)
+
+
+def test_a_link_of_ones_own_to_a_folder_elsewhere_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "blobs").symlink_to(tmp_path / "disk")
+    make_private(tmp_path / "blobs")
+    assert mode_of(tmp_path / "disk") == 0o700
