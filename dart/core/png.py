@@ -68,9 +68,14 @@ def without_rest(png: bytes) -> bytes:
     return chunks + trailer
 
 
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+"""Formats of pictures that are opened. For some others Pillow starts a program that runs what it reads, as
+Ghostscript does with EPS, and a data set may come from elsewhere."""
+
+
 @contextmanager
 def opened_picture(source: Path | IO[bytes]) -> "Iterator[Image]":
-    """Open a picture of any format that Pillow reads. Pillow decodes it when its pixels are first used.
+    """Open a picture of one of `FORMATS`. Pillow decodes it when its pixels are first used.
 
     Raises OSError, SyntaxError or ValueError when the picture cannot be read, and ValueError when it has more
     than `MOST_PIXELS`.
@@ -79,7 +84,7 @@ def opened_picture(source: Path | IO[bytes]) -> "Iterator[Image]":
     from PIL.Image import open as open_image
 
     try:
-        with open_image(source) as picture:
+        with open_image(source, formats=FORMATS) as picture:
             refuse_huge(*picture.size)
             yield picture
     except DecompressionBombError as error:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import EpsImagePlugin, Image
 
 from dart.core.boxes import Box
 from dart.core.screenspot import (
@@ -15,7 +16,7 @@ from dart.core.screenspot import (
     write_screenspot,
 )
 from tests.pictures import png
-from tests.unit.environments.huge_pictures import HUGE_PPM
+from tests.unit.environments.huge_pictures import HUGE_BMP
 
 V2 = {
     "img_filename": "one.png",
@@ -145,10 +146,26 @@ def test_a_screenshot_that_is_cut_off_is_refused_before_anything_is_trained_on(t
 
 def test_a_screenshot_of_another_format_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     file = data_set(tmp_path, [V2])
-    (tmp_path / "images" / "one.png").write_bytes(HUGE_PPM)
+    (tmp_path / "images" / "one.png").write_bytes(HUGE_BMP)
 
     with pytest.raises(GroundingDataError, match=r"entry 0: the screenshot .*one.png cannot be read"):
         read_screenspot(file)
+
+
+def test_no_program_is_started_for_a_screenshot_of_a_format_that_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", "gs")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ghostscript, started = tmp_path / "gs", tmp_path / "started"
+    ghostscript.write_text(f"#!/bin/sh\n/usr/bin/touch {started}\n")
+    ghostscript.chmod(0o755)
+    file = data_set(tmp_path, [V2])
+    Image.new("RGB", (100, 80)).save(tmp_path / "images" / "one.png", "EPS")
+
+    with pytest.raises(GroundingDataError, match=r"entry 0: the screenshot .*one.png cannot be read"):
+        read_screenspot(file)
+    assert not started.exists()
 
 
 @pytest.mark.parametrize("name", ["nothing", "empty"])

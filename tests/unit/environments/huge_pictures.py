@@ -3,7 +3,9 @@
 import struct
 import zlib
 
-HUGE_PPM = b"P6 60000 60000 255\n" + bytes(99)
+HUGE_BMP = (
+    b"BM" + struct.pack("<IHHI", 153, 0, 0, 54) + struct.pack("<IiiHH", 40, 60000, 60000, 1, 24) + bytes(123)
+)
 """A picture in a format other than PNG that says that it has 60,000 x 60,000 pixels."""
 
 

@@ -12,7 +12,7 @@ from dart.core.screenspot import GroundingDataError, GroundingSample, read_scree
 from dart.environments.faults import CorruptFrame, InfrastructureFault, ResetFailed, UnknownTask
 from dart.environments.grounding.data_sets import DataSet
 from dart.environments.grounding.environment import GroundingEnvironment
-from tests.unit.environments.huge_pictures import HUGE_PPM
+from tests.unit.environments.huge_pictures import HUGE_BMP
 from tests.unit.grounding.samples import PLACES, data_set, screen
 
 TASK = "grounding/made"
@@ -119,7 +119,7 @@ async def test_a_screenshot_that_is_lost_cut_or_another_one_is_a_fault(tmp_path:
     other = environment_of(replace(sample, width_px=99))
     with pytest.raises(CorruptFrame, match="expected 99x210 pixels, got 160x210"):
         await other.reset(TASK, TRAINING, deadline_s=DEADLINE_S)
-    sample.image.write_bytes(HUGE_PPM)
+    sample.image.write_bytes(HUGE_BMP)
     with pytest.raises(ResetFailed, match="cannot be read"):
         await environment.reset(TASK, TRAINING, deadline_s=DEADLINE_S)
     sample.image.unlink()
