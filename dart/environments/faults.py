@@ -35,11 +35,14 @@ class InfrastructureFault(EnvironmentFault):
 
 
 class BrowserDied(InfrastructureFault):
-    """The browser process is gone; ``stderr_tail`` is the end of its stderr."""
+    """The browser process is gone; ``stderr_tail`` is the end of its stderr.
 
-    def __init__(self, during: str, returncode: int | None, stderr_tail: str = "") -> None:
+    ``why`` says why it was killed, if a limit was the reason."""
+
+    def __init__(self, during: str, returncode: int | None, stderr_tail: str = "", why: str = "") -> None:
+        killed = f", killed because {why}" if why else ""
         ends = f"; its stderr ends with: {stderr_tail}" if stderr_tail else ""
-        super().__init__(f"the browser died during {during} (exit code {returncode}){ends}")
+        super().__init__(f"the browser died during {during} (exit code {returncode}{killed}){ends}")
 
 
 class BrowserHung(InfrastructureFault):

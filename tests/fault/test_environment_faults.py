@@ -15,6 +15,7 @@ import pytest
 from dart.core.actions import Click, Wait
 from dart.core.png import png_size
 from dart.core.types import FaultKind
+from dart.environments.browser import cdp
 from dart.environments.browser.cdp import CdpSession
 from dart.environments.faults import (
     BrowserDied,
@@ -158,6 +159,16 @@ async def test_a_stopped_browser_is_hung_and_replaced(environment: MiniWobEnviro
     await fails_in_time(environment.step(ELSEWHERE, deadline_s=HANG_S), BrowserHung)
     await recovers(environment)
     assert not stopped.is_running()
+
+
+async def test_a_page_that_returns_more_than_a_message_may_have_fills_no_memory(
+    environment: MiniWobEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cdp, "MESSAGE_BYTES_MOST", 4 << 20)
+    flood = "'x'.repeat(8 << 20)"
+    fault = await fails_in_time(asyncio.ensure_future(environment.inspect(flood)), BrowserDied)
+    assert "exit code -9, killed because a message had more than 4194304 bytes" in str(fault)
+    await recovers(environment)
 
 
 async def test_a_browser_that_stops_during_a_reset_is_hung(environment: MiniWobEnvironment) -> None:

@@ -49,6 +49,10 @@ STDERR_TAIL_BYTES = 2048
 """How much of the end of the browser's stderr is kept for `BrowserDied`."""
 
 EXIT_GRACE_S = 0.2
+MESSAGE_BYTES_MOST = 128 << 20
+"""Largest message of a browser. A page decides how much a call returns, and could fill the memory. A
+screenshot of an 8K screen fits in."""
+
 """Seconds between the moment a browser closes its pipe and its SIGKILL. A browser that exits by itself within
 this time reports its own exit code."""
 
@@ -189,6 +193,8 @@ class Browser(asyncio.SubprocessProtocol):
         self._sessions: dict[str, CdpSession] = {}
         self._intercepts: Result | None = None
         """The result of the call that has requests intercepted for the filter; None if none are."""
+        self._why_killed = ""
+        """Why this object killed the browser by itself; empty if it did not."""
 
     @classmethod
     async def launch(
@@ -325,10 +331,16 @@ class Browser(asyncio.SubprocessProtocol):
             self._stderr = (self._stderr + data)[-STDERR_TAIL_BYTES:]
             return
         self._received += data
-        if b"\0" in data:
+        if len(self._received) > MESSAGE_BYTES_MOST:
+            self._received.clear()
+            self._why_killed = f"a message had more than {MESSAGE_BYTES_MOST} bytes, as a page can make it"
+            self.kill()
+        elif b"\0" in data:
             *messages, self._received = self._received.split(b"\0")
             for message in messages:
                 self._on_message(json.loads(message))
+        if self._killed:  # the rest of a message may follow whose beginning is gone
+            return
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:  # a browser without its pipe is useless; it may or may not exit by itself
@@ -381,7 +393,8 @@ class Browser(asyncio.SubprocessProtocol):
 
     def _fail_all(self) -> None:
         """Fail all calls that still wait, with the exit code and the end of stderr. May be repeated."""
-        ended = self._transport.get_returncode(), self._stderr.decode(errors="replace").strip()
+        said = self._stderr.decode(errors="replace").strip()
+        ended = self._transport.get_returncode(), said, self._why_killed
         self.fault = BrowserDied("the last call", *ended)
         pending, self._pending = self._pending, {}
         for call in pending.values():
