@@ -20,6 +20,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Sequence
@@ -48,11 +49,11 @@ LAUNCHER = "setpriv"
 STDERR_TAIL_BYTES = 2048
 """How much of the end of the browser's stderr is kept for `BrowserDied`."""
 
-EXIT_GRACE_S = 0.2
 MESSAGE_BYTES_MOST = 128 << 20
 """Largest message of a browser. A page decides how much a call returns, and could fill the memory. A
 screenshot of an 8K screen fits in."""
 
+EXIT_GRACE_S = 0.2
 """Seconds between the moment a browser closes its pipe and its SIGKILL. A browser that exits by itself within
 this time reports its own exit code."""
 
@@ -86,6 +87,10 @@ FLAGS = (
 ENVIRONMENT = {"TZ": "UTC", "LANGUAGE": "en_US"}
 """Environment variables of every browser. Pages draw times in the time zone and the language of the browser,
 so without these a seed would be another task on another machine."""
+
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|_KEY$|^AWS_|^PGPASS", re.IGNORECASE)
+"""Names of environment variables that no browser gets, because a page that breaks out of its process, or one
+from disk that reads /proc, would have them."""
 
 SOCKET = "org.chromium.Chromium.123456/SingletonSocket"
 """A socket that a Chromium makes in the folder for temporary files; the headless shell makes none."""
@@ -188,13 +193,13 @@ class Browser(asyncio.SubprocessProtocol):
         self._is_stderr_open = True
         self._exited = asyncio.Event()
         self._killed = False
+        self._why_killed = ""
+        """Why this object killed the browser by itself; empty if it did not."""
         self._ids = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
         self._sessions: dict[str, CdpSession] = {}
         self._intercepts: Result | None = None
         """The result of the call that has requests intercepted for the filter; None if none are."""
-        self._why_killed = ""
-        """Why this object killed the browser by itself; empty if it did not."""
 
     @classmethod
     async def launch(
@@ -223,7 +228,7 @@ class Browser(asyncio.SubprocessProtocol):
         _, browser = await asyncio.get_running_loop().subprocess_exec(
             lambda: cls(profile_dir, request_filter),
             *browser_command(executable, profile_dir, all_flags),
-            env={**os.environ, **ENVIRONMENT, "TMPDIR": str(base_folder(SOCKET, SOCKET_PATH_BYTES - 1))},
+            env=_environment(),
             start_new_session=True,
         )
         if request_filter is not None and request_filter.patterns:
@@ -330,6 +335,8 @@ class Browser(asyncio.SubprocessProtocol):
         if fd == 2:
             self._stderr = (self._stderr + data)[-STDERR_TAIL_BYTES:]
             return
+        if self._killed:  # the rest of a message may follow whose beginning is gone
+            return
         self._received += data
         if len(self._received) > MESSAGE_BYTES_MOST:
             self._received.clear()
@@ -339,8 +346,6 @@ class Browser(asyncio.SubprocessProtocol):
             *messages, self._received = self._received.split(b"\0")
             for message in messages:
                 self._on_message(json.loads(message))
-        if self._killed:  # the rest of a message may follow whose beginning is gone
-            return
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:  # a browser without its pipe is useless; it may or may not exit by itself
@@ -408,6 +413,11 @@ def _fail(waiting: asyncio.Future[Any], fault: InfrastructureFault) -> None:
     if not waiting.done():
         waiting.set_exception(fault)
         waiting.exception()  # marks the exception as seen: a posted call may have no waiter any more
+
+
+def _environment() -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not SECRET.search(name)}
+    return inherited | ENVIRONMENT | {"TMPDIR": str(base_folder(SOCKET, SOCKET_PATH_BYTES - 1))}
 
 
 def browser_command(executable: str, profile_dir: Path, more_flags: Sequence[str] = ()) -> Sequence[str]:
