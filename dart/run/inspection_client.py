@@ -11,6 +11,7 @@ from dart.run.control_protocol import ControlAnswer, Malformed, Request, decode_
 from dart.run.control_socket import GRACE_S
 from dart.run.ending import RECEIVED_S
 from dart.run.inspection_protocol import (
+    ANSWER_BYTES_MOST,
     FRAME_TYPE,
     FileState,
     MachineState,
@@ -95,13 +96,17 @@ class InspectionClient:
             try:
                 connection.request(method, target, body, headers)
                 answer = connection.getresponse()
-                content = answer.read()
+                content = answer.read(ANSWER_BYTES_MOST + 1)
+                if answer.length and len(content) <= ANSWER_BYTES_MOST:
+                    raise http.client.IncompleteRead(content, answer.length)
             finally:
                 connection.close()
         except TimeoutError as error:
             raise Unreachable(f"does not answer within {wait_s:g} s") from error
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # a token that is no header
             raise Unreachable(f"does not answer ({error or type(error).__name__})") from error
+        if len(content) > ANSWER_BYTES_MOST:
+            raise Unreachable(f"sends an answer of more than {ANSWER_BYTES_MOST} bytes")
         if answer.status == 401:
             raise Unreachable("refuses the token that is in the record")
         if answer.status != 200:

@@ -9,6 +9,8 @@ Every request must send the access token of the endpoint as `Authorization: Bear
 record.
 """
 
+import zlib
+
 import msgspec
 from msgspec import Struct
 
@@ -22,6 +24,12 @@ FILE_BYTES = 1 << 20
 """Largest number of bytes of a file in one answer."""
 
 FRAME_TYPE = "application/msgpack"
+
+ANSWER_BYTES_MOST = 64 << 20
+"""Largest answer that is read. The record names the endpoint, and others may write into it."""
+
+BOARD_BYTES_MOST = 256 << 20
+"""Largest size of a board that is unpacked; that of a run with `ACTORS_MOST` actors fits in."""
 
 
 class FileState(Struct, frozen=True):
@@ -68,3 +76,15 @@ encode_state = msgspec.msgpack.Encoder().encode
 def decode_state(content: bytes) -> MachineState:
     """Decode a `MachineState`. Raises msgspec.MsgspecError if the content is not one."""
     return _state.decode(content)
+
+
+def rows_of_board(state: MachineState) -> bytes:
+    """Unpack the rows of the board. Raises ValueError if they are too large or cannot be unpacked."""
+    unpacking = zlib.decompressobj()
+    try:
+        rows = unpacking.decompress(state.board, BOARD_BYTES_MOST)
+    except zlib.error as error:
+        raise ValueError(f"the board cannot be unpacked: {error}") from error
+    if unpacking.unconsumed_tail or not 0 <= state.board_bytes <= BOARD_BYTES_MOST:
+        raise ValueError(f"the board has more than {BOARD_BYTES_MOST} bytes")
+    return rows

@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time
 import tomllib
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -44,7 +43,7 @@ from dart.inspect.sidecar_status import INSPECTION, NAMES, Sidecar, remove_sidec
 from dart.run.control_protocol import ControlAnswer, Request
 from dart.run.ending import still_runs
 from dart.run.inspection_client import ANSWER_S, InspectionClient, Unreachable
-from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, FileState, MachineState
+from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, FileState, MachineState, rows_of_board
 from dart.store.control_node import ControlNode, read_control_node
 
 REFRESH_S = 1.0
@@ -227,8 +226,7 @@ class Mirror:
         for file in state.files:
             self._fetch(client, file)
         if state.board_bytes:
-            rows = zlib.decompress(state.board)
-            write_copy(self.paths.board, BoardCopy(state.board_bytes, state.board_ns, rows))
+            write_copy(self.paths.board, BoardCopy(state.board_bytes, state.board_ns, _rows_of(state)))
         self._processes = state.processes
         write_table(self.paths.root, state.main_is, self._processes)
         for name, content in (("processes.json", state.launcher), ("session.json", state.session)):
@@ -348,6 +346,13 @@ class Mirror:
             self._lock_fd = os.open(self.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.close(self._lock_fd)
         self._lock_fd = -1
+
+
+def _rows_of(state: MachineState) -> bytes:
+    try:
+        return rows_of_board(state)
+    except ValueError as error:
+        raise Unreachable(f"sends an answer that cannot be used: {error}") from error
 
 
 @contextmanager

@@ -422,6 +422,33 @@ def test_another_server_at_that_address_is_named_as_it_is(
     assert says in mirror.trouble
 
 
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("dart.run.inspection_client.ANSWER_BYTES_MOST", "sends an answer of more than 10 bytes"),
+        ("dart.run.inspection_protocol.BOARD_BYTES_MOST", "the board has more than 10 bytes"),
+    ],
+)
+def test_an_endpoint_that_answers_more_than_any_run_has_fills_no_memory(
+    answering: ControlMachine,
+    open_mirror: Callable[[], Mirror],
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(limit, 10)
+    mirror = open_mirror()
+    assert said in mirror.trouble
+    assert state_of_main(mirror.paths.root, os.getpid()) == UNREACHABLE
+
+
+def test_a_board_that_cannot_be_unpacked_is_an_answer_that_cannot_be_used(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.run.inspection_state.zlib.compress", lambda rows, level: b"no zlib")
+    assert "sends an answer that cannot be used: the board cannot be unpacked" in open_mirror().trouble
+
+
 def test_a_token_that_is_not_the_endpoints_is_refused(
     answering: ControlMachine, open_mirror: Callable[[], Mirror]
 ) -> None:
