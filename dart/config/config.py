@@ -629,11 +629,11 @@ def _provider_problems(environments: sections.EnvironmentsSettings) -> Iterator[
             yield ("environments.osworld.addresses",), f"has {shortened(repr(address))}: {error}"
     if osworld.provider == "addresses":
         yield from _shared_machines(osworld.addresses)
-    if osworld.provider == "pool" and not is_server_url(osworld.pool.server):
+    if osworld.provider == "pool" and not is_server_url(server := osworld.pool.server):
+        got = "one with a user or a password" if "@" in server else shortened(repr(server))
         yield (
             ("environments.osworld.pool.server",),
-            "must be the address of a server, such as 'http://127.0.0.1:50003', got "
-            f"{shortened(repr(osworld.pool.server))}",
+            f"must be the address of a server, such as 'http://127.0.0.1:50003', got {got}",
         )
     if osworld.provider == "addresses" and len(osworld.addresses) < environments.count:
         yield (

@@ -43,9 +43,13 @@ def machine_of(text: str) -> str:
 
 
 def is_server_url(text: str) -> bool:
-    """Whether a text is the URL of a server: http or https, a host, and perhaps a port and a path."""
+    """Whether a text is the URL of a server: http or https, a host, and perhaps a port and a path.
+
+    A URL with a user or a password is none: it would be kept in config.toml and shown in messages.
+    """
     try:
         found = urlsplit(text)
-        return found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+        is_web = found.scheme in ("http", "https") and bool(found.hostname)
+        return is_web and found.port != 0 and "@" not in text
     except ValueError:  # a port that is none
         return False

@@ -3,10 +3,10 @@
 import reprlib
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 SCHEMES = ("postgresql", "postgres")
-SECRETS = ("password", "sslpassword")
+SECRETS = ("password", "sslpassword", "oauth_client_secret")
 """Parameters of a URI that hold passwords."""
 NAMES_DATABASE = ("dbname", "service")
 """Parameters of a URI that name the database if the path does not."""
@@ -25,6 +25,15 @@ def _shown(uri: str) -> str:
     return _QUOTED.repr(uri)
 
 
+def _is_cut(parts: SplitResult) -> bool:
+    """Whether a password with an unescaped /, ? or # has ended the part with user, password and host.
+
+    Its beginning then looks like a port, and its end, with the real host, like a path.
+    """
+    query = "" if parts.path else parts.query.partition("=")[0]
+    return ":" in parts.netloc and "@" in f"{parts.path}{query}{parts.fragment}"
+
+
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
     """A database of a PostgreSQL server, given by a URI of libpq without a password.
@@ -41,7 +50,7 @@ class ServerAddress:
             given = parse_qs(parts.query)
         except ValueError as error:
             raise ValueError(f"it is no address: {error}") from error
-        if parts.password is not None or any(name in given for name in SECRETS):
+        if parts.password is not None or _is_cut(parts) or any(name in given for name in SECRETS):
             raise ValueError(NO_PASSWORD)
         if parts.scheme not in SCHEMES:
             raise ValueError(f"expected postgresql://USER@HOST:PORT/DATABASE, got {_shown(self.uri)}")

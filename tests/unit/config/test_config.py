@@ -745,6 +745,12 @@ def test_a_server_of_machines_that_has_no_url_is_refused(server: str) -> None:
     load_config(None, [*pool, "environments.osworld.pool.server=https://vms.example/dart"])
 
 
+def test_a_server_of_machines_with_a_password_is_refused_and_the_password_not_shown() -> None:
+    pool = ["environments.kind=osworld", "environments.osworld.provider=pool", OSWORLD_TASK]
+    (found,) = problems_of(None, *pool, "environments.osworld.pool.server='http://me:hunter2@vms.example'")
+    assert found.endswith("got one with a user or a password")
+
+
 def test_a_kind_of_environment_nobody_knows_changes_no_defaults() -> None:
     assert any("environments.kind must be" in problem for problem in problems_of(None, "environments.kind=3"))
 

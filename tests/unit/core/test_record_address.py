@@ -26,6 +26,13 @@ def test_an_address_is_read_back_from_its_text(text: str) -> None:
         "postgres://trainer:hunter2@db.example/run_7",
         "postgresql://db.example/run_7?user=trainer&password=hunter2",
         "postgresql://db.example/run_7?sslpassword=hunter2",
+        "postgresql://db.example/run_7?oauth_client_secret=hunter2",
+        "postgresql://trainer:hunter2/8@db.example/run_7",
+        "postgresql://trainer:hunter2#8@db.example/run_7",
+        "postgresql://trainer:hunter2?8@db.example/run_7",
+        "postgresql://trainer:8/hunter2@db.example/run_7",
+        "postgresql://trainer:8#hunter2@db.example/run_7",
+        "postgresql://trainer:8?hunter2@db.example/run_7",
         "postgresql://trainer:hunter2@[db.example/run_7",
         "mysql://trainer:hunter2@db.example/run_7",
     ],
@@ -56,9 +63,15 @@ def test_any_other_wrong_address_is_refused_with_what_is_expected(address: str, 
 
 
 @pytest.mark.parametrize(
-    "address", ["postgresql:///?service=runs", "postgresql://?host=/run/pg&dbname=run_7"]
+    "address",
+    [
+        "postgresql:///?service=runs",
+        "postgresql://?host=/run/pg&dbname=run_7",
+        "postgresql://a.example:5432,b.example,[::1]:5433/run_7?application_name=me@here",
+        "postgresql://db.example:5432?dbname=run_7&user=me@here",
+    ],
 )
-def test_a_database_may_be_named_by_a_parameter_or_a_service_file(address: str) -> None:
+def test_a_database_may_be_named_by_a_parameter_or_a_service_file_and_hosts_have_ports(address: str) -> None:
     assert load_config(None, [f"run.record={address!r}"]).run.record == address
 
 
