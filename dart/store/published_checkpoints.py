@@ -75,11 +75,15 @@ class Manifest:
 
     @classmethod
     def of_json(cls, content: bytes) -> "Manifest":
-        """Read a manifest from the bytes of an object. Raises ValueError, TypeError or KeyError."""
+        """Read a manifest from the bytes of an object. Raises ValueError, TypeError, KeyError or
+        AttributeError."""
         document = json.loads(content)
         if document["format"] != FORMAT:
             raise ValueError(f"expected format {FORMAT}, got {document['format']}")
         files = tuple(PublishedFile(**file) for file in document["files"])
+        for path in (document["attempt"], *(file.name for file in files)):
+            if path.startswith("/") or not {"", ".", ".."}.isdisjoint(path.split("/")):
+                raise ValueError(f"{path!r} is no path within the folder of a version")
         return cls(version=document["version"], attempt=document["attempt"], files=files)
 
 
@@ -270,7 +274,7 @@ class PublishedCheckpoints:
             return Manifest.of_json(self._storage.get(_manifest_key(version)))
         except Missing as missing:
             raise CorruptCheckpoint(place.parent, MANIFEST, "an object", "nothing") from missing
-        except (ValueError, TypeError, KeyError) as broken:
+        except (ValueError, TypeError, KeyError, AttributeError) as broken:
             raise CorruptCheckpoint(place.parent, MANIFEST, "a manifest", str(broken)) from broken
 
     def _fetch(self, manifest: Manifest, folder: Path, but: Sequence[str] = ()) -> None:

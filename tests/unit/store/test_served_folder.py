@@ -1,10 +1,12 @@
 """Folders that all processes of a machine share: they stay while they are used, and are made once."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from dart.store.checkpoints import CorruptCheckpoint
 from dart.store.published_checkpoints import PublishedCheckpoints
 from dart.store.served_folder import ServedFolders
 
@@ -99,3 +101,20 @@ def test_a_base_policy_stays_while_engines_of_the_machine_load_other_versions(tm
     second.policy(2)
     assert (base / "weights").exists()
     assert (first.base() / "weights").exists()
+
+
+@pytest.mark.parametrize("name", ["../../../outside/weights", "{root}/outside/weights", "a//b", ""])
+def test_a_manifest_whose_files_lie_elsewhere_is_damaged_and_nothing_is_made_there(
+    tmp_path: Path, name: str
+) -> None:
+    filled([])(tmp_path / "source")
+    shared = tmp_path / "shared"
+    engine = PublishedCheckpoints(shared.as_uri(), tmp_path / "checkpoints", tmp_path / "cache" / "policies")
+    engine.publish(1, tmp_path / "source")
+    (manifest,) = shared.rglob("manifest.json")
+    elsewhere = json.dumps(name.format(root=tmp_path))
+    manifest.write_text(manifest.read_text().replace('"weights"', elsewhere))
+
+    with pytest.raises(CorruptCheckpoint, match="is no path within the folder of a version"):
+        engine.policy(1)
+    assert not (tmp_path / "outside").exists()
