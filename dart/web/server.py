@@ -162,7 +162,8 @@ def token_of(path: Path) -> tuple[str, bool]:
 
     An empty file counts as missing: an earlier start was killed before it wrote the token.
 
-    raises   UsageError if other users can read the file, DiskError if the file cannot be made or read
+    raises   UsageError if other users can read the file, or one owns it; DiskError if the file cannot be made
+             or read
     """
     while not _is_written(path):
         try:
@@ -216,13 +217,17 @@ def _is_file_at(path: Path, fd: int) -> bool:
 
 def _read(path: Path) -> str:
     try:
-        mode = path.stat().st_mode
+        found = path.stat()
         token = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
         raise DiskError(
             f"token file {path} cannot be read: {error}; delete it, and the next start makes a new one"
         ) from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if found.st_uid not in (0, os.geteuid()):
+        raise UsageError(
+            f"token file {path} belongs to user {found.st_uid}, who knows the token: name a file of your own"
+        )
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise UsageError(
             f"token file {path} can be read by other users: run `chmod 600 {path}`, or delete the file, and "
             "the next start makes a new one"

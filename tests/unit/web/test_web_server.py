@@ -90,6 +90,14 @@ def test_a_token_file_that_only_can_be_read_is_read(tmp_path: Path) -> None:
     assert token_of(tmp_path / "token") == (made, False)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_token_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    token_of(tmp_path / "token")
+    os.chown(tmp_path / "token", 65534, 65534)
+    with pytest.raises(UsageError, match="belongs to user 65534, who knows the token"):
+        token_of(tmp_path / "token")
+
+
 def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "token").symlink_to("/dev/null")
     with pytest.raises(UsageError, match="can be read by other users"):
