@@ -235,7 +235,7 @@ def test_work_that_is_given_up_while_it_waits_reports_no_end_of_the_wait(
     bench.settle()
     assert not bench.row("env-000").ready
     with StoreReader(new_record) as reader:
-        assert not reader.events()
+        assert not reader.find_events()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EACCES, "denied"), ValueError("damaged")], ids=str)
