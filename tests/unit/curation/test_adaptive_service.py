@@ -124,6 +124,7 @@ def test_the_cap_follows_the_longest_success_and_grows_with_it() -> None:
         world.plays(1.0, 1.0, 1.0, 1.0, steps=steps)
         assert world.lease().step_cap == cap
         world.restarted()
+        assert world.service.curator.tasks["click-test"].step_cap == cap
     decision = world.decided(DecisionKind.STEP_CAP)
     assert decision is not None
     assert decision.reason == "longest success 10 steps + slack 1, at most 10"
@@ -136,7 +137,7 @@ def test_a_partial_score_sets_the_cap_only_above_the_threshold(success_above: fl
     world.plays(1.0, 0.0, 0.0, 0.0, steps=3)
     assert world.lease().step_cap == cap
     world.restarted()
-    assert world.lease().step_cap == cap
+    assert world.service.curator.tasks["click-test"].step_cap == cap
 
 
 def test_a_task_whose_successes_are_none_by_a_raised_threshold_has_the_global_cap_again() -> None:

@@ -134,6 +134,14 @@ def test_the_loads_of_one_actor_do_not_end_an_incarnation_of_another() -> None:
     assert last_of_incarnations(rows) == []
 
 
+@pytest.mark.parametrize(("unix_s", "wall_s", "ended"), [(15.0, "5.5", []), (11.0, "1.5e-05", [1])])
+def test_the_seconds_of_a_load_count_with_all_their_digits(
+    unix_s: float, wall_s: str, ended: list[int]
+) -> None:
+    rows = [row(1, 10.0, '{"wall_s": 0.5}'), row(2, unix_s, f'{{"wall_s": {wall_s}}}')]
+    assert last_of_incarnations(rows) == ended
+
+
 def test_of_more_incarnations_than_a_statement_can_name_the_newest_are_kept() -> None:
     rows = [row(number, 10.0 * number, '{"wall_s": 1.0}') for number in range(1, ENDS_MOST + 3)]
     assert last_of_incarnations(rows) == list(range(2, ENDS_MOST + 2))
