@@ -198,7 +198,10 @@ def test_a_merged_policy_has_the_precision_of_its_base(
 def test_the_command_that_merges_names_what_is_wrong_before_it_loads_a_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for out, said in ((tmp_path, "exists already; name another one"), (tmp_path / "new", "got nothing")):
+    for out, said in (
+        (tmp_path, "exists already; name another one"),
+        (tmp_path / "new", "there is no folder"),
+    ):
         monkeypatch.setattr("sys.argv", ["merge_adapter", str(tmp_path / "v000001"), str(out)])
         with pytest.raises(SystemExit, match="2"):
             main()
