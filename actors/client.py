@@ -31,6 +31,11 @@ def random_incarnation() -> int:
     return MAX_PLACED_INCARNATION + 1 + secrets.randbits(61)
 
 
+def name_in_use(name: str) -> ActorError:
+    """Return the error of a client whose name another actor or client has."""
+    return ActorError(f"the name {name!r} is in use; give each client a name of its own")
+
+
 class _Loop:
     """The runtime of an actor that has no process of its own: it runs while the caller waits."""
 
@@ -120,8 +125,7 @@ class Client:
 
     def _refuse_taken(self, slot: int) -> None:
         if self._board.state(slot) is not ActorState.FREE:
-            name = str(self._board.get(slot, "name"))
-            raise ActorError(f"the name {name!r} is in use; give each client a name of its own")
+            raise name_in_use(str(self._board.get(slot, "name")))
 
     def __enter__(self) -> "Client":
         return self

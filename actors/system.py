@@ -23,7 +23,7 @@ import structlog
 
 from actors import orphans, thespian_base
 from actors.board import LAUNCHER, LIVING, MAX_SLOTS, SLOTS, ActorState, Board, Vitals
-from actors.client import TELL_DEADLINE_S, Client, random_incarnation
+from actors.client import TELL_DEADLINE_S, Client, name_in_use, random_incarnation
 from actors.codec import Envelope, MessageKind
 from actors.errors import ActorDied, ActorError, MailboxFull, NotReady, SystemStartFailed
 from actors.last_words import last_words
@@ -182,7 +182,7 @@ class ActorSystem:
         with self._clients:
             slot = self.board.find(name)
             if name == LAUNCHER or (slot is not None and self.board.state(slot) is not ActorState.FREE):
-                raise ActorError(f"the name {name!r} is in use; give each client a name of its own")
+                raise name_in_use(name)
             return Client(self.board, self._mail_dir, self._key, name=name)
 
     def stop(self) -> None:

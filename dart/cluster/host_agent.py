@@ -221,7 +221,7 @@ class HostAgent:
     async def stop(self) -> None:
         """End the actor system of this node, children first, and remove the folder of the agent's socket.
 
-        The actor system is killed if it takes too long. That of the control node has ended already.
+        The actor system is killed if it takes too long. On the control node it has ended already.
         """
         if self._process is not None:
             await self._stop(self._process)

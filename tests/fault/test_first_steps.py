@@ -161,7 +161,7 @@ def test_a_client_gets_no_name_that_is_in_use() -> None:
 def test_of_many_actors_that_are_not_ready_the_first_ten_are_named() -> None:
     names = [f"env-{number}" for number in range(500)]
     with supervised(subject()) as system, pytest.raises(NotReady) as refusal:
-        system.await_ready("a", *names, deadline_s=0)
+        system.await_ready(*names, deadline_s=0)
     assert str(refusal.value).startswith("not ready within 0 s: {'env-0': 'unknown'")
     assert str(refusal.value).endswith("'env-9': 'unknown'} and 490 more")
 

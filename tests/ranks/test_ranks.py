@@ -78,16 +78,25 @@ SAME_FIGURES = ("loss", "policy_loss", "kl", "entropy", "mismatch_engine", "rati
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Ends the ranks that a test started, however it ends."""
+    """Ends what a test started, however it ends."""
     with ExitStack() as entered:
         yield entered
 
 
+Started = Callable[..., DistributedLearner]
+
+
 @pytest.fixture
-def mail_dir() -> Iterator[Path]:
-    """A folder with a short path, as that for the sockets of a run is."""
-    with TemporaryDirectory(prefix="mail-", dir="/tmp") as folder:
-        yield Path(folder)
+def started(stack: ExitStack, tmp_path: Path) -> Started:
+    """`started(config, resume=None)`: ranks, which end with the test. Their folder has a short path, as that
+    for the sockets of a run."""
+    mail_dir = Path(stack.enter_context(TemporaryDirectory(prefix="mail-", dir="/tmp")))
+
+    def start(config: Config, resume: Path | None = None) -> DistributedLearner:
+        ranks = DistributedLearner(config, resume, tmp_path / "ranks.log", mail_dir)
+        return stack.enter_context(closing(ranks))
+
+    return start
 
 
 @pytest.fixture
@@ -207,13 +216,12 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
     group: Group,
     blobs: FolderBlobs,
     configured: Configured,
-    stack: ExitStack,
+    started: Started,
     tmp_path: Path,
-    mail_dir: Path,
 ) -> None:
-    config, log = configured(2, *kind), tmp_path / "ranks.log"
+    config = configured(2, *kind)
     one = alone(configured(1, *kind))
-    ranked = stack.enter_context(closing(DistributedLearner(config, None, log, mail_dir)))
+    ranked = started(config)
     wanted, made = one.update([group], blobs), ranked.update([group], blobs)
     assert (made.version, made.samples) == (1, 4)
     assert made.optimizer_steps == config.training.minibatches
@@ -229,7 +237,7 @@ def test_two_ranks_do_as_one_process_and_recover_when_one_is_killed(
         ranked.update([group], blobs)
     assert psutil.wait_procs(ranks, timeout=60)[1] == []
 
-    again = stack.enter_context(closing(DistributedLearner(config, folder, log, mail_dir)))
+    again = started(config, folder)
     assert again.version == 1
     bad = with_foreign_step(group)
     with pytest.raises(ForeignPrompt) as refused:
@@ -257,17 +265,14 @@ def test_two_ranks_go_on_from_what_one_process_wrote(
     group: Group,
     blobs: FolderBlobs,
     configured: Configured,
-    stack: ExitStack,
+    started: Started,
     tmp_path: Path,
-    mail_dir: Path,
 ) -> None:
     one = alone(configured(1, *kind))
     one.update([group], blobs)
     folder = one.save(tmp_path / "alone")
     config = configured(2, *kind)
-    ranked = stack.enter_context(
-        closing(DistributedLearner(config, folder, tmp_path / "ranks.log", mail_dir))
-    )
+    ranked = started(config, folder)
     assert ranked.version == 1
     assert_same(ranked.update([group], blobs), one.update([group], blobs))
     assert_close(ranked.copy()(tmp_path / "ranked"), one.save(tmp_path / "alone"), config)
@@ -277,13 +282,12 @@ def test_what_one_rank_cannot_read_fails_all_of_them_and_changes_nothing(
     group: Group,
     blobs: FolderBlobs,
     configured: Configured,
-    stack: ExitStack,
+    started: Started,
     tmp_path: Path,
-    mail_dir: Path,
 ) -> None:
     """In bfloat16: what ranks compute with bfloat16 weights is near to what one process does in float32."""
     config = configured(2, "training.precision='bfloat16'")
-    ranked = stack.enter_context(closing(DistributedLearner(config, None, tmp_path / "ranks.log", mail_dir)))
+    ranked = started(config)
     wanted = alone(configured(1)).update([group], blobs)
     of_second_rank = blobs.path(group.trajectories[3].steps[0].screenshot_sha256)
     content = of_second_rank.read_bytes()
@@ -306,13 +310,13 @@ def test_a_version_for_which_a_disk_has_no_room_is_written_when_it_has_it(
     group: Group,
     blobs: FolderBlobs,
     configured: Configured,
+    started: Started,
     stack: ExitStack,
     tmp_path: Path,
-    mail_dir: Path,
 ) -> None:
     config = configured(2)
     disk = stack.enter_context(small_disk(tmp_path / "disk", "64k"))
-    ranked = stack.enter_context(closing(DistributedLearner(config, None, tmp_path / "ranks.log", mail_dir)))
+    ranked = started(config)
     ranked.update([group], blobs)
     write = ranked.copy()
     for _ in range(2):
@@ -349,11 +353,10 @@ def sum_gradients(rank: int, folder: str) -> None:
 
 
 def test_no_port_of_torchrun_is_open_and_those_of_ranks_to_this_machine_alone(
-    configured: Configured, stack: ExitStack, tmp_path: Path, mail_dir: Path
+    configured: Configured, started: Started
 ) -> None:
     """torchrun unpickles what it finds at the port that it has by default, and that port needs no key."""
-    log = tmp_path / "ranks.log"
-    ranked = stack.enter_context(closing(DistributedLearner(configured(2), None, log, mail_dir)))
+    ranked = started(configured(2))
     torchrun = psutil.Process(ranked._torchrun.pid)
     assert listened_at(torchrun) == set()
     ranks = torchrun.children()

@@ -67,7 +67,7 @@ function follow() {
   listen();
 }
 
-// What changes waits while somebody presses on the page, has just marked something or read a chart by the keys, or
+// What changes waits while the reader presses on the page, has just marked something or read a chart by the keys, or
 // chooses from a part.
 const PRESS_MS = 1500;
 const MARK_MS = 10000;
@@ -108,7 +108,7 @@ function replace(place, html) {
   if (lastPointer) readChart({ target: document.elementFromPoint(lastPointer.clientX, lastPointer.clientY), clientX: lastPointer.clientX });
 }
 
-// Whether somebody reads in a log; at its end it goes on with the end.
+// Whether the reader has scrolled up in a log; at its end it goes on with the end.
 function isRead(log) {
   return log.scrollTop + log.clientHeight < log.scrollHeight - 8;
 }

@@ -98,7 +98,7 @@ def test_a_process_that_only_has_the_pid_of_a_run_in_another_container_gets_no_s
             assert other.wait() == -9
 
 
-NOBODY = 65534
+OTHER_USER = 65534
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 
@@ -111,7 +111,7 @@ def test_a_lock_of_another_user_that_names_a_process_of_a_third_one_ends_nothing
     with subprocess.Popen(["sleep", "600"]) as other:
         try:
             with held_lock(tmp_path / "run", f"{other.pid} {start_ticks(other.pid)}\n"):
-                os.chown(tmp_path / "run", NOBODY, NOBODY)
+                os.chown(tmp_path / "run", OTHER_USER, OTHER_USER)
                 ran = CliRunner().invoke(app, ["down", *options, "--run-dir", str(tmp_path / "run")])
             assert ran.exit_code == ExitCode.UNKNOWN, ran.output
             assert f"its lock names process {other.pid} of user 0" in " ".join(ran.output.split())
@@ -136,7 +136,7 @@ def test_no_program_is_started_that_the_configuration_of_another_users_run_names
     CliRunner().invoke(app, [command, "--run-dir", str(paths.root)])
     assert started.exists(), "in a run of one's own it is"
     started.unlink()
-    os.chown(paths.root, NOBODY, NOBODY)
+    os.chown(paths.root, OTHER_USER, OTHER_USER)
     assert CliRunner().invoke(app, [command, "--run-dir", str(paths.root)]).exit_code != 0
     assert not started.exists()
 

@@ -67,7 +67,7 @@ def test_a_umask_that_shuts_the_owner_out_changes_nothing(tmp_path: Path) -> Non
     assert mode_of(tmp_path / "run") == 0o700
 
 
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -78,8 +78,8 @@ def test_a_folder_or_a_link_that_another_user_made_before_is_refused_and_unchang
         folder.chmod(0o755)
     link.symlink_to(mine)
     for given in (theirs, link):
-        os.chown(given, NOBODY, NOBODY, follow_symlinks=False)
-        with pytest.raises(PermissionError, match=f"it belongs to user {NOBODY}"):
+        os.chown(given, OTHER_USER, OTHER_USER, follow_symlinks=False)
+        with pytest.raises(PermissionError, match=f"it belongs to user {OTHER_USER}"):
             make_private(given)
     assert (mode_of(mine), mode_of(theirs)) == (0o755, 0o755)
 

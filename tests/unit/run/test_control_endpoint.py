@@ -101,7 +101,7 @@ def test_who_is_not_there_is_said_and_the_next_request_is_answered(serving: RunP
 def test_nonsense_is_answered_and_ends_nothing(serving: RunPaths) -> None:
     for frame in (b"\xc1", b"x" * 20_000, encode(Ping())[:-1], b"\x80"):
         assert said(serving, frame).outcome is ControlOutcome.REFUSED
-    assert said(serving, encode(StopActor(name="nobody"))).outcome is ControlOutcome.REFUSED
+    assert said(serving, encode(StopActor(name="env-999"))).outcome is ControlOutcome.REFUSED
 
 
 def test_malformed_requests_change_nothing_and_tell_no_secret(serving: RunPaths) -> None:
@@ -120,7 +120,7 @@ def test_who_connects_and_leaves_or_says_nothing_keeps_nobody_waiting(
     monkeypatch.setattr(endpoint_module, "FRAME_DEADLINE_S", 0.05)
     connect(serving.control, PATIENCE_S).close()
     with connect(serving.control, PATIENCE_S) as silent:
-        assert said(serving, encode(StopActor(name="nobody"))).outcome is ControlOutcome.REFUSED
+        assert said(serving, encode(StopActor(name="env-999"))).outcome is ControlOutcome.REFUSED
         assert silent.recv(1) == b"", "it is hung up on"
 
 
@@ -135,7 +135,7 @@ def test_more_connections_than_it_takes_are_hung_up_on(
     give_up_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up_s:
         with contextlib.suppress(ConnectionError):  # until it has seen that they left
-            assert said(serving, encode(StopActor(name="nobody"))).outcome is ControlOutcome.REFUSED
+            assert said(serving, encode(StopActor(name="env-999"))).outcome is ControlOutcome.REFUSED
             return
     pytest.fail("nobody is served any more")
 
@@ -159,7 +159,7 @@ def test_while_there_are_no_file_handles_it_pauses_and_then_accepts(
 
     monkeypatch.setattr(endpoint_module, "ACCEPT_PAUSE_S", 0.1)
     monkeypatch.setattr(socket.socket, "accept", refuse)
-    assert said(serving, encode(StopActor(name="nobody"))).outcome is ControlOutcome.REFUSED
+    assert said(serving, encode(StopActor(name="env-999"))).outcome is ControlOutcome.REFUSED
     assert len(refused) <= 3
     assert '"event": "control_not_accepted"' in (serving.logs / "control.jsonl").read_text()
 
@@ -242,7 +242,7 @@ def test_one_that_ended_by_a_defect_is_told_of_and_started_again(
             assert "ended by a defect (RuntimeError('a defect'))" in down.text
 
         poll_until(endpoint, lambda: len(speaker.told) > 1)
-        assert request(paths.root, StopActor(name="nobody")).outcome is ControlOutcome.REFUSED
+        assert request(paths.root, StopActor(name="env-999")).outcome is ControlOutcome.REFUSED
 
     assert [(event, subject) for event, subject, _ in speaker.told] == [
         ("sidecar_down", "control"),
