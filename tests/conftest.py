@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from dart.testing.postgresql_server import PostgresqlServer, running_server
@@ -61,6 +62,14 @@ def runs_on_postgresql(item: pytest.Item) -> bool:
     """Whether a test belongs to a run with DARTRL_TEST_RECORD=postgresql."""
     has_a_record = "places" in getattr(item, "fixturenames", ())
     return "cluster" in item.path.parts or (has_a_record and not item.get_closest_marker("only_sqlite"))
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """What runs in the process of the tests may configure structlog: the next test logs as ever."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 from unittest.mock import Mock
 
 import pytest
-import structlog
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -116,13 +115,9 @@ def test_a_job_for_kubernetes_is_named_also_with_detach(
 def test_the_log_of_a_daemon_is_bounded_keeps_the_newest_and_loses_no_line_in_between(
     tmp_path: Path,
 ) -> None:
-    before = structlog.get_config()
     log = log_of_daemon(tmp_path / "daemon.jsonl", 10_000)
-    try:
-        for number in range(150):
-            log.info("said", number=number, text="x" * 200)
-    finally:
-        structlog.configure(**before)
+    for number in range(150):
+        log.info("said", number=number, text="x" * 200)
 
     files = [tmp_path / "daemon.jsonl.1", tmp_path / "daemon.jsonl"]
     numbers = [json.loads(line)["number"] for file in files for line in file.read_text().splitlines()]
@@ -145,13 +140,9 @@ def test_the_log_and_the_output_of_a_daemon_are_bounded_by_the_configuration(
         raise TemporaryError("it came so far")
 
     monkeypatch.setattr(app, "train", train)
-    before = structlog.get_config()
     config = load_config(None, [f"run.dir={str(tmp_path)!r}", "telemetry.daemon_log_bytes=65536"])
-    try:
-        with pytest.raises(TemporaryError, match="it came so far"):
-            up._run_daemon(config, None, paths.logs / "daemon.jsonl")
-    finally:
-        structlog.configure(**before)
+    with pytest.raises(TemporaryError, match="it came so far"):
+        up._run_daemon(config, None, paths.logs / "daemon.jsonl")
     older = {"daemon.jsonl.1", f"{paths.daemon_output.name}.1"}
     assert older <= {file.name for file in paths.logs.iterdir()}
 
@@ -163,13 +154,9 @@ def test_a_daemon_whose_supervisor_gave_up_logs_the_reason_as_its_last_line(
         raise TemporaryError("curator failed once more than its budget allows; continue with --resume")
 
     monkeypatch.setattr(app, "train", train)
-    before = structlog.get_config()
     log = tmp_path / "daemon.jsonl"
-    try:
-        with pytest.raises(TemporaryError, match="its budget"):
-            up._run_daemon(load_config(None, [f"run.dir={str(tmp_path / 'run')!r}"]), None, log)
-    finally:
-        structlog.configure(**before)
+    with pytest.raises(TemporaryError, match="its budget"):
+        up._run_daemon(load_config(None, [f"run.dir={str(tmp_path / 'run')!r}"]), None, log)
 
     last = json.loads(log.read_text().splitlines()[-1])
     assert (last["event"], last["level"]) == ("daemon_ended", "error")
