@@ -28,6 +28,9 @@ FRAME_TYPE = "application/msgpack"
 ANSWER_BYTES_MOST = 64 << 20
 """Largest answer that is read. The record names the endpoint, and others may write into it."""
 
+FILE_BYTES_MOST = 64 << 20
+"""Largest file that is copied. Logs, reports and crash files are renamed or cut long before."""
+
 BOARD_BYTES_MOST = 256 << 20
 """Largest size of a board that is unpacked; that of a run with `ACTORS_MOST` actors fits in."""
 

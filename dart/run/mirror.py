@@ -43,7 +43,14 @@ from dart.inspect.sidecar_status import INSPECTION, NAMES, Sidecar, remove_sidec
 from dart.run.control_protocol import ControlAnswer, Request
 from dart.run.ending import still_runs
 from dart.run.inspection_client import ANSWER_S, InspectionClient, Unreachable
-from dart.run.inspection_protocol import FILE_BYTES, FOLDERS, FileState, MachineState, rows_of_board
+from dart.run.inspection_protocol import (
+    FILE_BYTES,
+    FILE_BYTES_MOST,
+    FOLDERS,
+    FileState,
+    MachineState,
+    rows_of_board,
+)
 from dart.store.control_node import ControlNode, read_control_node
 
 REFRESH_S = 1.0
@@ -300,6 +307,11 @@ class Mirror:
         """Fetch the new bytes of a file that grows, or the whole file if another file took its name."""
         if file.folder not in FOLDERS or Path(file.name).name != file.name:
             return  # no name that an endpoint of this version sends
+        if file.size_bytes > FILE_BYTES_MOST:
+            raise Unreachable(
+                f"sends an answer that cannot be used: its {file.folder}/{file.name} has {file.size_bytes} "
+                f"bytes, which is more than {FILE_BYTES_MOST}"
+            )
         path, key = self.paths.root / file.folder / file.name, (file.folder, file.name)
         known = self._known.get(key)
         is_grown = known is not None and known.inode == file.inode and known.size_bytes <= file.size_bytes

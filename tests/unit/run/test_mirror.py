@@ -427,9 +427,10 @@ def test_another_server_at_that_address_is_named_as_it_is(
     [
         ("dart.run.inspection_client.ANSWER_BYTES_MOST", "sends an answer of more than 10 bytes"),
         ("dart.run.inspection_protocol.BOARD_BYTES_MOST", "the board has more than 10 bytes"),
+        ("dart.run.mirror.FILE_BYTES_MOST", "bytes, which is more than 10"),
     ],
 )
-def test_an_endpoint_that_answers_more_than_any_run_has_fills_no_memory(
+def test_an_endpoint_that_answers_more_than_any_run_has_fills_neither_memory_nor_disk(
     answering: ControlMachine,
     open_mirror: Callable[[], Mirror],
     monkeypatch: pytest.MonkeyPatch,
