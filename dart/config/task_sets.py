@@ -57,7 +57,7 @@ def _tasks_in(file: Path) -> tuple[str, ...]:
     try:
         text = file.read_text(encoding="utf-8")
         tasks = tuple(_listed(json.loads(text)) if file.suffix == ".json" else _lines(text))
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise ConfigurationError(
             f"--tasks names {file}, which lists no tasks: {error}; expected one task id per line, or in a "
             ".json file an object of OSWorld's ids by application"

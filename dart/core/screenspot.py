@@ -99,7 +99,7 @@ def _annotation_files(path: Path) -> list[Path]:
 def _samples(file: Path, images: Path | None, whole: bool) -> Iterator[GroundingSample]:
     try:
         entries = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise GroundingDataError(f"{file} cannot be read as JSON: {error}; fetch it again") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise GroundingDataError(

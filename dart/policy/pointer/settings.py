@@ -53,7 +53,7 @@ def read_settings(folder: Path) -> HeadSettings:
         return HeadSettings()
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadSettings(f"{path} cannot be read as JSON: {error}; correct or remove it") from error
     known = {field.name for field in fields(HeadSettings)}
     if not isinstance(found, dict) or not set(found) <= known:

@@ -60,6 +60,7 @@ def test_sets_files_and_ids_are_joined_and_each_task_is_named_once(tmp_path: Pat
         ("gone.txt", None, "No such file"),
         ("empty.txt", "# nothing\n", "lists no tasks; write one task id per line"),
         ("list.json", "[1]", "expected one task id per line, or in a .json file an object"),
+        ("deep.json", "[" * 10_000, "expected one task id per line, or in a .json file an object"),
         ("broken.json", "{", "expected one task id per line, or in a .json file an object"),
     ],
 )

@@ -176,9 +176,10 @@ def test_a_folder_without_annotations_is_refused_with_what_was_expected(tmp_path
         read_screenspot(tmp_path / name)
 
 
-def test_annotations_that_are_not_json_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["<html>", "[" * 10_000], ids=["html", "deeply nested"])
+def test_annotations_that_are_not_json_are_refused(tmp_path: Path, text: str) -> None:
     file = data_set(tmp_path, [V2])
-    file.write_text("<html>")
+    file.write_text(text)
 
     with pytest.raises(GroundingDataError, match="cannot be read as JSON"):
         read_screenspot(file)

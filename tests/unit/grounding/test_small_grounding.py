@@ -185,7 +185,7 @@ def test_no_data_is_refused_with_what_makes_some(tmp_path: Path) -> None:
         train_job(GroundingSettings(), tmp_path / "out", quiet)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"head": "mouth"}', '{"hed": "pointer"}'])
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 10_000, '{"head": "mouth"}', '{"hed": "pointer"}'])
 def test_wrong_settings_of_a_checkpoint_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "grounding.json").write_text(text)
 
