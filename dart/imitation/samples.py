@@ -35,9 +35,12 @@ def lowest_seeds(folder: Path, counts: Mapping[str, int]) -> list[DemonstrationE
 
     counts   how many episodes of each task, by task id
 
+    An episode that the folder has twice, because its data was made twice, counts once.
+
     Raises BadDemonstrations if a task has fewer episodes than that.
     """
-    episodes = read_episodes(folder, lambda episode: episode)
+    read = read_episodes(folder, lambda episode: episode)
+    episodes = {episode.model_dump_json(): episode for episode in read}.values()
     chosen: list[DemonstrationEpisode] = []
     for task, count in counts.items():
         own = sorted((one for one in episodes if one.task_id == task), key=lambda one: one.seed)

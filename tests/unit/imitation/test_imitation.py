@@ -78,6 +78,15 @@ def test_the_episodes_of_lowest_seed_are_read_whatever_the_order_of_the_file(tmp
     assert [(one.task_id, one.seed) for one in episodes] == [("b", 0), ("b", 1), ("a", 0), ("a", 1)]
 
 
+def test_an_episode_that_a_folder_has_twice_counts_once(tmp_path: Path) -> None:
+    file = demonstrations(tmp_path) / "demonstrations.jsonl"
+    file.write_text(f"{file.read_text()}\n" * 2)
+
+    assert [one.seed for one in lowest_seeds(tmp_path, {"a": 2})] == [0, 1]
+    with pytest.raises(BadDemonstrations, match=r"expected 3 episodes of a .* found 2"):
+        lowest_seeds(tmp_path, {"a": 3})
+
+
 def test_too_few_episodes_are_an_error_that_names_the_task(tmp_path: Path) -> None:
     with pytest.raises(BadDemonstrations, match=r"expected 9 episodes of a .* found 2"):
         lowest_seeds(demonstrations(tmp_path), {"a": 9})
