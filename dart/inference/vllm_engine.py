@@ -252,7 +252,8 @@ class VllmEngine(Engine):
             raise EngineError(
                 f"expected {asked.tokens} tokens in a prompt with {len(asked.screens)} screenshots, vLLM "
                 f"counted {sampled.prompt_tokens}: the checkpoint's processor does not fit its codec; use "
-                "the processor files that belong to the checkpoint"
+                "the processor files that belong to the checkpoint, and if its min_pixels is close to its "
+                "max_pixels, set them further apart: vLLM resizes an image again that is outside of them"
             )
 
     # ---- versions ----

@@ -55,7 +55,7 @@ from dart.policy.uitars import (
 )
 from dart.policy.vlm_chat import MARK, ChatTemplate
 from dart.policy.vlm_images import ImageEncoder, ImageTokens
-from dart.policy.vlm_processor import end_ids, load_config, load_processor, template_of
+from dart.policy.vlm_processor import IMAGES, end_ids, load_config, load_processor, template_of
 from dart.policy.vocabulary import POINTER_KEY
 
 _POINT_IN_ANSWER = re.compile(r"(?<=_box=')\(\d+,\d+\)(?=')")
@@ -312,14 +312,21 @@ class VisionLanguageCodec(Codec):
 
 def resize_rule(image_processor: Any) -> ResizeRule | None:
     """Return the resize rule of an image processor of the Qwen-VL family; None for others, which resize
-    images themselves."""
+    images themselves. Raises UnsupportedCheckpoint for bounds that no image can keep."""
     if not type(image_processor).__name__.startswith("Qwen2VLImageProcessor"):
         return None
-    size = image_processor.size
+    smallest, largest = image_processor.size["shortest_edge"], image_processor.size["longest_edge"]
+    are_numbers = all(isinstance(bound, int | float) for bound in (smallest, largest))
+    if not are_numbers or not 0 < smallest <= largest:
+        raise UnsupportedCheckpoint(
+            f"the checkpoint's {IMAGES}: expected bounds of an image's area, the smaller one first, in "
+            f"min_pixels and max_pixels or in size.shortest_edge and size.longest_edge, got {smallest!r} and "
+            f"{largest!r}; write min_pixels and max_pixels there"
+        )
     return ResizeRule(
         factor_px=image_processor.patch_size * image_processor.merge_size,
-        min_area_px=size["shortest_edge"],
-        max_area_px=size["longest_edge"],
+        min_area_px=smallest,
+        max_area_px=largest,
     )
 
 

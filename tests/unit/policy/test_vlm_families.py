@@ -286,6 +286,33 @@ def test_an_image_processor_that_transformers_has_renamed_is_named_with_its_new_
     assert said.endswith('write "Qwen2VLImageProcessor" there')
 
 
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ({"size": {"min_pixels": 3136, "max_pixels": 100_000}}, "got None and None"),
+        ({"size": {"longest_edge": 100_000}}, "got None and 100000"),
+        ({"size": {"height": 224, "width": 224}}, "got None and None"),
+        ({"min_pixels": 200_000, "max_pixels": 100_000}, "got 200000 and 100000"),
+        ({"min_pixels": "many", "max_pixels": 100_000}, "got 'many' and 100000"),
+        ({"min_pixels": 0, "max_pixels": 0}, "got 0 and 0"),
+    ],
+)
+def test_bounds_of_an_image_that_no_image_can_keep_are_named(
+    tiny_checkpoint: Maker, tmp_path: Path, bounds: dict[str, Any], said: str
+) -> None:
+    def only_these_bounds(folder: Path) -> None:
+        file = folder / "preprocessor_config.json"
+        settings = json.loads(file.read_text())
+        for name in ("size", "min_pixels", "max_pixels"):
+            del settings[name]
+        file.write_text(json.dumps({**settings, **bounds}))
+
+    found = refused(tiny_checkpoint("qwen2_5_vl"), tmp_path, only_these_bounds)
+    assert "preprocessor_config.json" in found
+    assert "min_pixels and max_pixels" in found
+    assert said in found
+
+
 def test_a_tokenizer_without_the_placeholder_is_named(tiny_checkpoint: Maker, tmp_path: Path) -> None:
     def other_placeholder(folder: Path) -> None:
         path = folder / "processor_config.json"
