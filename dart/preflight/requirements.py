@@ -41,6 +41,7 @@ from dart.policy.adapter_files import base_of, why_no_policy
 from dart.policy.configuration import is_small_policy
 from dart.policy.prompt_spec import prompt_spec_of
 from dart.policy.vocabulary import POINTER_KEY
+from dart.preflight.planned_layout import parts_of
 from dart.store.checkpoints import STATE_FILE, CorruptCheckpoint, list_checkpoints, load_checkpoint
 
 TRAIN_PACKAGES = ("torch", "transformers", "safetensors", "accelerate", "matplotlib")
@@ -315,14 +316,21 @@ def _has_weights(folder: Path) -> bool:
 
 
 def not_for_vllm(config: Config) -> Iterator[str]:
-    """Yield a message if the engine is vLLM, which cannot serve the policy: small, or with a pointer head."""
-    folder = config.training.policy
+    """Yield a message if the engine is vLLM, which cannot serve the policy: it is small, has a pointer head,
+    or reads fewer tokens than `rollout.vllm.max_tokens`."""
+    folder, asked = config.training.policy, config.rollout.vllm.max_tokens
     if config.rollout.engine != "vllm":
         return
     if is_small_policy(folder):
         yield f"{folder}: {NO_SMALL_POLICY_ON_VLLM}"
     elif has_pointer(folder):
         yield f"{folder}: {NO_POINTER_ON_VLLM}"
+    elif (most := tokens_most(folder)) is not None and asked > most:
+        yield (
+            f"rollout.vllm.max_tokens is {asked}, but the policy in {folder} reads at most {most} tokens "
+            f"(max_position_embeddings in its config.json), and vLLM does not start: set it to {most} or "
+            "less, or name a policy for longer texts"
+        )
 
 
 def has_pointer(folder: Path) -> bool:
@@ -332,6 +340,19 @@ def has_pointer(folder: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and (found.get(POINTER_KEY) is not None or "pointer_token_id" in found)
+
+
+def tokens_most(folder: Path) -> int | None:
+    """Return the largest number of tokens that vLLM lets a checkpoint read; None if config.json does not say.
+
+    A factor by which the checkpoint's positions are stretched counts in full, so that vLLM may refuse more.
+    """
+    try:
+        text, _ = parts_of(json.loads((folder / "config.json").read_text(encoding="utf-8")), folder)
+        stretch = (text.get("rope_scaling") or text.get("rope_parameters") or {}).get("factor") or 1
+        return int(text["max_position_embeddings"] * stretch)
+    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError, OverflowError):
+        return None
 
 
 def absent_gpus(config: Config) -> Iterator[str]:

@@ -379,6 +379,35 @@ def test_the_small_policy_is_refused_on_vllm_with_the_remedy() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ('{"max_position_embeddings": 8191}', 8191),
+        ('{"max_position_embeddings": 8192}', None),
+        ('{"max_position_embeddings": 1, "text_config": {"max_position_embeddings": 8191}}', 8191),
+        ('{"max_position_embeddings": 2048, "rope_scaling": {"type": "yarn", "factor": 2.0}}', 4096),
+        ('{"max_position_embeddings": 2048, "rope_scaling": {"type": "yarn", "factor": 4.0}}', None),
+        ('{"max_position_embeddings": "many"}', None),
+        ('{"max_position_embeddings": 1, "rope_scaling": 7}', None),
+        ("{}", None),
+        ("[]", None),
+        ("no JSON", None),
+    ],
+)
+def test_more_tokens_than_the_model_reads_are_refused_on_vllm_with_the_most(
+    tmp_path: Path, text: str, most: int | None
+) -> None:
+    (tmp_path / "config.json").write_text(text)
+    settings = [f"training.policy={tmp_path}", "rollout.vllm.max_tokens=8192"]
+    said = list(not_for_vllm(load_config(None, [*settings, "rollout.engine=vllm"])))
+    assert bool(said) == (most is not None)
+    for one in said:
+        assert one.startswith("rollout.vllm.max_tokens is 8192, ")
+        assert str(tmp_path) in one
+        assert one.endswith(f"set it to {most} or less, or name a policy for longer texts")
+    assert not list(not_for_vllm(load_config(None, settings)))
+
+
+@pytest.mark.parametrize(
     "text", ['{"pointer_pad_token_id": 512}', '{"pointer_token_id": 37}', "{}", "no JSON"]
 )
 def test_a_policy_with_a_pointer_head_is_refused_on_vllm_with_the_remedy(tmp_path: Path, text: str) -> None:
