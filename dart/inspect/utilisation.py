@@ -127,6 +127,25 @@ def spent(load: Iterable[Event], window: TimeWindow, apart_s: float = 0.0) -> di
     return {actor: dict(amounts) for actor, amounts in found.items()}
 
 
+def worked(load: Iterable[Event], window: TimeWindow, apart_s: float = 0.0) -> tuple[TimeWindow, ...]:
+    """Return the parts of a window in which at least one actor ran, oldest first.
+
+    What lies between them is the time in which the run was stopped. Without any load event the whole window
+    counts, because nothing is known.
+
+    apart_s   see `intervals`
+    """
+    parts: list[TimeWindow] = []
+    for interval in sorted(intervals(load, apart_s), key=lambda interval: interval.begins_unix_s):
+        begins = max(interval.begins_unix_s, window.begins_unix_s)
+        ends = min(interval.ends_unix_s, window.ends_unix_s)
+        if parts and begins <= parts[-1].ends_unix_s:
+            begins, ends = parts[-1].begins_unix_s, max(ends, parts.pop().ends_unix_s)
+        if begins < ends:
+            parts.append(TimeWindow(begins_unix_s=begins, ends_unix_s=ends))
+    return tuple(parts) or (window,)
+
+
 def total(counted: Mapping[str, Mapping[str, float]], prefix: str, name: str) -> float:
     """Sum one field over all actors whose names begin with `prefix`.
 

@@ -9,6 +9,8 @@ The figures of an update describe the update itself, and the run since the previ
                     was in an update
     throughput/…    episodes and environment steps that were stored, per minute
 
+The time in which the run was stopped, because it was continued later, counts for neither of the last two.
+
 The figures follow from the record alone, so they are the same whenever the record is read. The exception is
 the utilisation of old updates: it is a mean over the time between the load events that the store has kept
 (`dart.store.event_retention`).
@@ -28,7 +30,7 @@ from dart.config.config import Config
 from dart.core.records import Version
 from dart.core.run_directory import write_atomically
 from dart.inspect.learning_curve import WINDOW
-from dart.inspect.utilisation import ACTIVITIES, TimeWindow, sizes_of, spent, total
+from dart.inspect.utilisation import ACTIVITIES, TimeWindow, sizes_of, spent, total, worked
 from dart.store.browse_queries import RunBrowser
 from dart.store.event_retention import TIERS
 from dart.telemetry.events import POOLS_SIZED
@@ -145,21 +147,24 @@ class TrackingFollower:
             figures["curve/success"] = successes / episodes
         if ends > before.created_unix_s:
             window = TimeWindow(begins_unix_s=before.created_unix_s, ends_unix_s=ends)
-            figures |= self._utilisation(window) | self._throughput(window)
+            figures |= self._over_time(window)
         return Point(version=version.version, unix_s=ends, figures=figures)
 
-    def _utilisation(self, window: TimeWindow) -> dict[str, float]:
+    def _over_time(self, window: TimeWindow) -> dict[str, float]:
+        """Return the figures of a window that are divided by the time in which the run worked."""
         begins, ends = window.begins_unix_s, window.ends_unix_s
         sizes = sizes_of(self._store.find_events(kinds=(POOLS_SIZED,)), self._config)
         actors = sum(one.most() for one in sizes.values())
         margin_s = self._margin_s(begins)
         load = self._store.sampled_events(LOAD, begins - margin_s, ends + margin_s, actors)
+        parts = worked(load.events, window, load.apart_s)
         counted = spent(load.events, window, load.apart_s)
-        return {
+        figures = {
             f"utilisation/{kind}": total(counted, prefix, activity)
-            / (sizes[kind].mean(begins, ends) * window.seconds)
+            / sum(sizes[kind].mean(one.begins_unix_s, one.ends_unix_s) * one.seconds for one in parts)
             for kind, (prefix, activity) in ACTIVITIES.items()
         }
+        return figures | self._throughput(window, sum(one.seconds for one in parts))
 
     def _margin_s(self, begins_unix_s: float) -> float:
         """Return how long before and after a window each actor has a load event.
@@ -170,10 +175,11 @@ class TrackingFollower:
         gaps_s = (2 * keep_every_s for old_s, keep_every_s in TIERS if age_s + keep_every_s > old_s)
         return max([self._settle_s, *gaps_s])
 
-    def _throughput(self, window: TimeWindow) -> dict[str, float]:
+    def _throughput(self, window: TimeWindow, worked_s: float) -> dict[str, float]:
+        """Return what was stored in a window, per minute of the `worked_s` in which the run worked."""
         begins, ends = window.begins_unix_s, window.ends_unix_s
         played = self._store.played_over_time(begins, ends, window.seconds, self._success_above).values()
-        per_minute = MINUTE_S / window.seconds
+        per_minute = MINUTE_S / worked_s
         return {
             "throughput/episodes_per_minute": per_minute * sum(episodes for episodes, _, _ in played),
             "throughput/steps_per_minute": per_minute * sum(steps for _, _, steps in played),

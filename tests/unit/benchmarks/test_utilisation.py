@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.utilisation import FinishedEpisode, quantile, utilisation
 from dart.core.records import Event
-from dart.inspect.utilisation import TimeWindow, spent
+from dart.inspect.utilisation import TimeWindow, spent, worked
 
 WINDOW = TimeWindow(begins_unix_s=100.0, ends_unix_s=160.0)
 
@@ -50,6 +50,23 @@ def test_the_order_of_the_points_does_not_matter() -> None:
     points = [point("a", 100, 10, busy_s=1), point("b", 120, 10, busy_s=3), point("a", 130, 40, busy_s=21)]
     assert spent(reversed(points), WINDOW) == spent(points, WINDOW)
     assert spent(points, WINDOW)["a"]["busy_s"] == pytest.approx(20)
+
+
+@pytest.mark.parametrize(
+    ("points", "parts"),
+    [
+        ([], [(100, 160)]),
+        ([point("a", 200, 150)], [(100, 160)]),
+        ([point("a", 110, 30), point("a", 150, 10)], [(100, 110), (140, 150)]),
+        ([point("a", 110, 30), point("a", 150, 10), point("b", 140, 35)], [(100, 150)]),
+        ([point("b", 130, 5), point("a", 170, 60)], [(110, 160)]),
+        ([point("b", 90, 50), point("a", 200, 10)], [(100, 160)]),
+    ],
+)
+def test_a_run_worked_while_one_of_its_actors_ran(
+    points: list[Event], parts: list[tuple[float, float]]
+) -> None:
+    assert [(one.begins_unix_s, one.ends_unix_s) for one in worked(points, WINDOW)] == parts
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ class World:
     """A record that grows, and a clock moved by hand."""
 
     def __init__(self, folder: Path) -> None:
-        self.now_s = 1000.0
+        self.now_s = self.began_s = 1000.0
+        """The time, and when the actors began that run now."""
         self.path = folder / "store.db"
         self.store = Store(self.path, clock=lambda: self.now_s)
         self.store.add_version()
@@ -59,10 +60,10 @@ class World:
             lease = self.store.lease_rollout(group, "env-000", self.now_s + 60.0)
             self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
         self.now_s += 5.0
-        busy = {"wall_s": self.now_s - 1000.0, "in_episode_s": (self.now_s - 1000.0) / 2}
-        self.store.record_event(LOAD, "env-000", busy)
-        self.store.record_event(LOAD, "rollout-0", {"wall_s": busy["wall_s"], "busy_s": busy["wall_s"] / 10})
-        self.store.record_event(LOAD, "trainer", {"wall_s": busy["wall_s"], "update_s": busy["wall_s"] / 4})
+        wall_s = self.now_s - self.began_s
+        self.store.record_event(LOAD, "env-000", {"wall_s": wall_s, "in_episode_s": wall_s / 2})
+        self.store.record_event(LOAD, "rollout-0", {"wall_s": wall_s, "busy_s": wall_s / 10})
+        self.store.record_event(LOAD, "trainer", {"wall_s": wall_s, "update_s": wall_s / 4})
         newest = self.store.latest_version()
         assert newest is not None
         batch = self.store.lease_batch([group], self.now_s + 60.0)
@@ -162,6 +163,17 @@ def test_a_writer_that_comes_after_load_was_thinned_gets_no_idle_run(world: Worl
     busy = [point.figures["utilisation/environments"] for point in points_of(world)]
 
     assert busy == [pytest.approx(0.5)] * 120
+
+
+def test_the_time_in_which_a_run_was_stopped_does_not_count(world: World) -> None:
+    world.update()
+    world.now_s += 3600.0
+    world.began_s = world.now_s
+    world.update()
+
+    before, after = points_of(world)
+
+    assert after.figures == pytest.approx(before.figures)
 
 
 def test_what_cannot_be_known_is_left_out(world: World) -> None:
