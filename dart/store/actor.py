@@ -77,7 +77,7 @@ class StoreActor(Actor):
         self._open: Store | None = None
         self._pause: m.Paused | None = None
         """The reply to every call while the disk refuses writes; None while it accepts them."""
-        self._paused_since_unix_s = self._try_again_s = 0.0
+        self._paused_since_s = self._try_again_s = 0.0
         self._blobs_pause = m.Paused(reason="", retry_after_s=RETRY_S)
         """The reply to calls that name steps until `_blobs_again_s`."""
         self._blobs_again_s = 0.0
@@ -199,7 +199,7 @@ class StoreActor(Actor):
     def _wait_for_the_disk(self, reason: str) -> m.Paused:
         if self._pause is None:
             self._pause = m.Paused(reason=reason, retry_after_s=RETRY_S)
-            self._paused_since_unix_s = self.clock.unix_s()
+            self._paused_since_s = self.clock.monotonic_s()
             self.log.error("record_paused", reason=reason)
             self.set_ready(False)  # on the board, for readers outside
         self._try_again_s = self.clock.monotonic_s() + RETRY_S
@@ -209,9 +209,10 @@ class StoreActor(Actor):
         """End a pause, if there is one, and record it as an event. Raises StoreBusy if it must go on."""
         if self._pause is None:
             return
+        paused_s = self.clock.monotonic_s() - self._paused_since_s
         data: Data = {
-            "began_unix_s": self._paused_since_unix_s,
-            "paused_s": self.clock.unix_s() - self._paused_since_unix_s,
+            "began_unix_s": self.clock.unix_s() - paused_s,
+            "paused_s": paused_s,
             "reason": self._pause.reason,
         }
         event = m.EventDraft(kind=PAUSED, subject=self.identity.name, data=data)

@@ -68,6 +68,21 @@ def test_a_locked_record_is_answered_by_a_pause_and_goes_on(
     assert event.data["paused_s"] == pytest.approx(RETRY_S)
 
 
+def test_a_wall_clock_that_is_set_does_not_change_how_long_a_pause_was(
+    bench: InMemorySystem, places: RecordPlaces, new_record: RecordAddress
+) -> None:
+    lock = places.lock(new_record)
+    assert isinstance(asked(bench), m.Paused)
+    bench.clock.set_unix_ahead(-3600.0)
+    bench.advance(RETRY_S)
+    lock.release()
+    assert result_of(OPEN, asked(bench)).group_id == 1
+    with StoreReader(new_record) as reader:
+        (event,) = reader.find_events()
+    assert event.data["paused_s"] == pytest.approx(RETRY_S)
+    assert event.data["began_unix_s"] == pytest.approx(bench.clock.unix_s() - RETRY_S, abs=0.01)
+
+
 def test_a_pause_that_lasts_is_one_pause(
     bench: InMemorySystem, places: RecordPlaces, new_record: RecordAddress
 ) -> None:
