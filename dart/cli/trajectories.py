@@ -44,7 +44,9 @@ COLUMNS: "tuple[Column[TrajectorySummary], ...]" = (
     Column("steps", lambda row: row.num_steps, is_number=True),
     Column("version", lambda row: row.oldest_version, is_number=True),
     Column("stored", lambda row: clock(row.stored_unix_s)),
-    Column("fate", lambda row: f"{row.state}, {row.drop_reason}" if row.drop_reason else row.state),
+    Column(
+        "fate", lambda row: f"{row.state}, {row.drop_reason}" if row.drop_reason else row.state, folds=True
+    ),
     Column("environment", lambda row: row.environment, is_wide=True),
     Column("group", lambda row: row.group_id, is_number=True, is_wide=True),
     Column("seed", lambda row: row.seed, is_number=True, is_wide=True),

@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 from dart.cli.main import app
 from dart.cli.output import Format, print_data, print_list
+from dart.cli.trajectories import COLUMNS as TRAJECTORY_COLUMNS
 from dart.cli.versions import CHECKPOINT_COLUMNS, VERSION_COLUMNS
 from dart.inspect.policy_versions import CheckpointRow, VersionRow
 from dart.inspect.tables import Column, table
+from dart.store.browse_queries import TrajectorySummary
 from tests.recorded_run import record_run
 
 
@@ -90,6 +92,30 @@ def test_a_table_of_versions_has_room_for_times_and_the_engine_at_80_columns() -
 
     assert "…" not in (shown := console.export_text())
     assert "rollout-0" in shown
+
+
+def test_a_table_of_trajectories_says_the_whole_fate_at_80_columns() -> None:
+    row = TrajectorySummary(
+        rollout_id=12345,
+        group_id=1,
+        task_id="osworld/libreoffice_calc/21df9241-f8d7-4509-b7f1-37e501a823f7",
+        seed=1,
+        environment="env-000",
+        outcome="parse_error",
+        reward=0.0,
+        num_steps=12,
+        oldest_version=31,
+        stored_unix_s=1.7e9,
+        duration_s=3.0,
+        state="dropped",
+        drop_reason="screenshots_lost",
+    )
+    console = Console(file=io.StringIO(), width=80, record=True)
+    console.print(table([row], TRAJECTORY_COLUMNS))
+
+    lines = console.export_text().splitlines()
+    begins = lines[0].index("fate")
+    assert "".join(line[begins:].strip() for line in lines[1:]) == "dropped,screenshots_lost"
 
 
 def test_a_list_of_actors_that_never_ended_has_no_column_of_reasons(tmp_path: Path) -> None:
