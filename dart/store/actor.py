@@ -133,7 +133,11 @@ class StoreActor(Actor):
         Killed environments and parked episodes that have ended leave such steps.
         """
         shard, self._shard = self._shard, (self._shard + 1) % SHARDS
-        deleted = self._write(lambda store: store.sweep_steps(shard, self._lease_s))  # or at the next round
+        try:  # or, while the disk refuses, at the next round
+            deleted = self._write(lambda store: store.sweep_steps(shard, self._lease_s))
+        except StoreUnavailable as error:  # of this folder: who needs the steps in it will meet it, too
+            self.log.warning("steps_not_swept", reason=str(error))
+            return
         if isinstance(deleted, int) and deleted:
             self.log.info("steps_swept", deleted=deleted)
 

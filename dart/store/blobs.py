@@ -294,5 +294,5 @@ def unavailable(path: Path, error: OSError) -> StoreUnavailable:
     kind = StoreBusy if error.errno in FULL_DISK else StoreUnavailable
     return kind(
         f"{path} cannot be read or written: {error.strerror} (errno {error.errno}): "
-        "free space there, correct the permissions of the folder, or mount it again"
+        "free space there, correct the permissions of the folder, or check its disk and mount it again"
     )

@@ -1,9 +1,10 @@
 """Steps are stored, then reported: what is never reported goes, and nothing that is needed does."""
 
+import errno
 import hashlib
 import itertools
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -223,3 +224,24 @@ def test_the_store_actor_sweeps_every_shard_in_turn(
             bench.advance(EVERY_S)
     assert not any(map(blobs.exists, in_two))
     assert blobs.exists(in_third)
+
+
+def test_the_store_outlives_a_folder_of_steps_that_the_disk_does_not_list(
+    places: RecordPlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = places.empty()
+    with Store(address, steps=steps_of(tmp_path)) as store:
+        store.add_version()
+
+    def listed(_: Path, pattern: str) -> Iterator[Path]:
+        tried.append(pattern)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    tried: list[str] = []
+    with InMemorySystem(tmp_path) as bench, monkeypatch.context() as failing:
+        args = {"store": str(address), "config": Config().model_dump(mode="json")}
+        bench.start(StoreActor, "store", args=args)
+        failing.setattr(Path, "glob", listed)
+        bench.advance(EVERY_S)
+        assert tried == ["*.steps"]
+        assert bench.is_alive("store")
