@@ -16,7 +16,7 @@ from dart.alignment.stage_configs import exploring, training
 from dart.alignment.stages import AlignmentStage, numbered, remaining
 from dart.config.config import Config
 from dart.core.errors import DartError, TemporaryError, UsageError
-from dart.core.run_directory import RunPaths
+from dart.core.run_directory import RunPaths, locked
 from dart.exploration.dataset import Split
 from dart.exploration.dataset_files import write_dataset_of_run
 from dart.inspect.report import to_json
@@ -25,6 +25,9 @@ from dart.run.child_task import ChildTaskEnded, in_fresh_process
 from dart.run.exploration import ProgressLines
 from dart.run.exploration import explore as run_exploration
 from dart.run.listener import ConsoleListener
+from dart.store.migrations import connected, is_to_migrate
+from dart.store.run_blobs import blobs_of
+from dart.store.store import Store
 
 MODEL_WORK_DEADLINE_S = 7 * 24 * 3600.0
 """Longest time in seconds for training or for measuring the grounding policy; a large policy takes days."""
@@ -149,6 +152,7 @@ class _Stages:
 
     def _write_data(self) -> Result:
         paths, exploration = self._folder.run_of(AlignmentStage.EXPLORE), self._config.exploration
+        _migrate(paths)
         try:
             with self._folder.fresh(AlignmentStage.DATA) as place:
                 written = write_dataset_of_run(place, paths, exploration.tasks[0], exploration.seed)
@@ -208,6 +212,15 @@ class _Stages:
             "sampled": to_json(result.report.sampled),
             "greedy": to_json(greedy) if greedy.tasks else None,
         }
+
+
+def _migrate(paths: RunPaths) -> None:
+    """Migrate the record of a finished run that an earlier version of dartrl wrote. A reader cannot do so."""
+    with connected(paths.record) as connection:
+        is_current = not is_to_migrate(connection, paths.record)
+    if not is_current:
+        with locked(paths.root, resume=True), Store(paths.record, create=False, steps=blobs_of(paths).steps):
+            pass  # it has been migrated
 
 
 def _refuse_without(written: Mapping[Split, int], needed: tuple[Split, ...]) -> None:

@@ -12,6 +12,9 @@ from dart.alignment.folder import AlignmentFolder, Result
 from dart.alignment.stages import AlignmentStage
 from dart.config.config import Config
 from dart.core.errors import UsageError
+from dart.core.run_directory import keep_config
+from dart.store.database import database_at
+from dart.store.migrations import upgrade
 
 ALL_HIT = {"name": "all", "samples": 1, "accuracy": 1.0, "low": 0.0, "high": 1.0}
 
@@ -127,3 +130,15 @@ def test_after_an_interruption_no_result_of_an_earlier_round_counts(
         AlignmentStage.TRAIN,
         AlignmentStage.TRAIN,
     ]
+
+
+def test_an_exploration_of_an_earlier_version_of_dartrl_gives_its_data(folder: AlignmentFolder) -> None:
+    paths = folder.run_of(AlignmentStage.EXPLORE)
+    paths.root.mkdir()
+    config = Config.model_validate({"exploration": {"tasks": ["sites/shop"]}})
+    keep_config(paths, config.to_toml())
+    with database_at(paths.record).open_engine().connect() as connection, connection.begin():
+        upgrade(connection, to="0012")
+
+    with pytest.raises(UsageError, match="gives no samples: it has 0 screens"):
+        loop._Stages(config, folder, print).run(AlignmentStage.DATA)
