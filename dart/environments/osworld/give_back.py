@@ -48,7 +48,7 @@ def left_behind(config: Config, paths: RunPaths) -> tuple[str, ...]:
     named = _named(_found(paths.root / FOLDER), settings.pool.server)
     if settings.provider != "docker":
         return tuple(named)
-    return (*named, *asyncio.run(_containers_left(settings.docker, paths.root)))
+    return (*named, *asyncio.run(_containers_left(settings.docker, _places(config, paths))))
 
 
 def give_back(config: Config, paths: RunPaths) -> GivenBack:
@@ -61,7 +61,7 @@ async def _give_back(config: Config, paths: RunPaths) -> GivenBack:
     server = MachineServer(settings.pool)
     works = [give_back_machines(server, paths.root / FOLDER, stops_strays=settings.pool.own_token)]
     if settings.provider == "docker":
-        works.append(_remove_containers(settings.docker, paths.root))
+        works.append(_remove_containers(settings.docker, _places(config, paths)))
     given = await asyncio.gather(*works)
     return GivenBack(
         count=sum(one.count for one in given), left=tuple(line for one in given for line in one.left)
@@ -228,30 +228,45 @@ def _may_come_from(asked_unix_s: float, machine: Listed, now_unix_s: float) -> b
 # ---- containers of docker ----
 
 
-async def _containers_left(settings: OSWorldDockerSettings, run_dir: Path) -> list[str]:
+def _places(config: Config, paths: RunPaths) -> tuple[Path, ...]:
+    """Return the run directory, and its earlier place if it was moved since the last start.
+
+    The configuration that a run keeps names the place of its last start. If something is still there, the
+    directory may be a copy of it, whose containers are not its own.
+    """
+    earlier = config.run.dir
+    return (paths.root,) if earlier.exists() else (paths.root, earlier)
+
+
+async def _containers_left(settings: OSWorldDockerSettings, places: Sequence[Path]) -> list[str]:
     try:
-        found = await _containers(settings, run_dir, LOOK_DEADLINE_S)
+        found = await _containers(settings, places, counting_down(LOOK_DEADLINE_S))
     except InfrastructureFault as fault:
-        return [_unknown_containers(run_dir, fault)]
+        return [_unknown_containers(places, fault)]
     return [f"containers {', '.join(found)} of docker"] if found else []
 
 
-async def _remove_containers(settings: OSWorldDockerSettings, run_dir: Path) -> GivenBack:
+async def _remove_containers(settings: OSWorldDockerSettings, places: Sequence[Path]) -> GivenBack:
     left_s = counting_down(GIVE_BACK_S)
     try:
-        found = await _containers(settings, run_dir, left_s())
+        found = await _containers(settings, places, left_s)
         if found:
             await remove_containers(found, settings.program, deadline_s=left_s())
     except InfrastructureFault as fault:
-        return GivenBack(left=(_unknown_containers(run_dir, fault),))
+        return GivenBack(left=(_unknown_containers(places, fault),))
     return GivenBack(count=len(found))
 
 
-async def _containers(settings: OSWorldDockerSettings, run_dir: Path, deadline_s: float) -> list[str]:
-    return await labelled_containers(
-        run_label(run_dir), settings.program, deadline_s=deadline_s, run_command=run
-    )
+async def _containers(settings: OSWorldDockerSettings, places: Sequence[Path], left_s: LeftS) -> list[str]:
+    return [
+        container
+        for label in dict.fromkeys(map(run_label, places))
+        for container in await labelled_containers(
+            label, settings.program, deadline_s=left_s(), run_command=run
+        )
+    ]
 
 
-def _unknown_containers(run_dir: Path, fault: InfrastructureFault) -> str:
-    return f"containers with the label {run_label(run_dir)}: {fault}"
+def _unknown_containers(places: Sequence[Path], fault: InfrastructureFault) -> str:
+    labels = " or ".join(dict.fromkeys(map(run_label, places)))
+    return f"containers with the label {labels}: {fault}"
