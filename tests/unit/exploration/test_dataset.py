@@ -21,7 +21,7 @@ from dart.exploration.dataset import (
     split_of_shapes,
     targets,
 )
-from dart.exploration.dataset_files import write_dataset
+from dart.exploration.dataset_files import sample_of, write_dataset
 from dart.exploration.graph import Graph
 from dart.store.run_blobs import local_blobs
 from tests.pictures import png
@@ -104,6 +104,29 @@ def test_an_outcome_is_named_by_a_new_heading_then_a_new_title_then_a_text_that_
     assert outcome_words(before, before) == ""
 
 
+def test_an_outcome_is_named_by_no_long_text_and_by_none_that_is_not_written_on_the_page() -> None:
+    before = screen("same", elements=(button("Old"),))
+    label = replace(button("Close", 2), has_text=False)
+    after = screen("same", elements=(heading("x" * 41), label, button("New", 1)))
+    assert outcome_words(before, after) == 'show "New"'
+
+
+def test_what_typing_into_a_field_leads_to_is_no_outcome_and_makes_none_ambiguous() -> None:
+    field = replace(button("Search", 1), acts=(ExploreAct.SUBMIT,))
+    graph = Graph()
+    graph.add_node(node(1, screen("home", elements=(field, button("Cart")))))
+    graph.add_node(node(2, screen("cart", elements=(heading("Shopping cart"),))))
+    keys = {one.act: one.key for one in graph.candidates(1)}
+    found = []
+    for number, act in enumerate((ExploreAct.SUBMIT, ExploreAct.CLICK)):
+        for again in range(2):
+            at = 10 * (number + 1) + again
+            graph.add_step(step(at, 1, keys[act], Effect.KNOWN_SCREEN, 2, is_expansion=False))
+        queries = (one for one in queries_of(graph) if one.kind is QueryKind.OUTCOME)
+        found.append([(one.element.text, one.instruction) for one in queries])
+    assert found == [[], [("Cart", 'open "Shopping cart"')]]
+
+
 def test_a_heading_that_was_a_link_before_names_what_another_element_opens() -> None:
     before = screen("site", elements=(heading("Answer"), button("Field trip"), button("Discard", 1)))
     after = screen("site", elements=(heading("Field trip"),))
@@ -150,6 +173,28 @@ def test_equal_texts_are_told_apart_by_their_order() -> None:
         'click the first "Delete" button from the top': 10,
         'click the second "Delete" button from the top': 22,
     }
+
+
+def test_the_order_of_equal_texts_is_from_the_top_and_in_a_row_from_the_left() -> None:
+    places = {(40, 30): "third", (60, 10): "second", (50, 10): "first"}
+    elements = [replace(button("Delete"), box=(x, y, x + 8, y + 8)) for x, y in places]
+    graph = Graph()
+    graph.add_node(node(1, screen("list", elements=elements)))
+    found = {query.element.box[:2]: query.instruction for query in queries_of(graph)}
+    assert found == {at: f'click the {word} "Delete" button from the top' for at, word in places.items()}
+
+
+@pytest.mark.parametrize(("equal", "queries"), [(6, 6), (7, 0)])
+def test_more_than_six_equal_texts_give_no_query(equal: int, queries: int) -> None:
+    graph = Graph()
+    graph.add_node(node(1, screen("list", elements=[button("Delete", row) for row in range(equal)])))
+    assert len(queries_of(graph)) == queries
+
+
+def test_a_field_is_clicked_into() -> None:
+    graph = Graph()
+    graph.add_node(node(1, screen("form", elements=(replace(button("Name"), acts=(ExploreAct.TYPE,)),))))
+    assert [query.instruction for query in queries_of(graph)] == ['click into the field "Name"']
 
 
 def test_equal_texts_of_different_kinds_give_no_query() -> None:
@@ -201,21 +246,44 @@ def test_hidden_nameless_and_huge_elements_are_no_targets() -> None:
     assert targets(shown) == [seen]
 
 
+def test_a_target_is_at_most_half_of_the_screen_and_its_text_at_most_forty_characters() -> None:
+    long, too_long = button("x" * 40), button("x" * 41, 1)
+    half = replace(button("half", 2), box=(0, 0, 100, 50))
+    more = replace(button("more", 3), box=(0, 40, 100, 95))
+    assert targets(screen("a", elements=(long, too_long, half, more))) == [long, half]
+
+
+def test_of_targets_at_one_point_the_first_is_kept() -> None:
+    assert targets(screen("a", elements=(button("Save"), button("Save box")))) == [button("Save")]
+
+
 def test_no_screen_and_no_text_has_more_samples_than_the_bound() -> None:
     graph = Graph()
     for number in range(12):
         many = [button(f"Item {number}-{row}", row) for row in range(7)] + [button("Home", 7)]
+        many[-1] = replace(many[-1], text="Home" if number % 2 else "HOME")
         graph.add_node(node(number + 1, screen(f"page {number}", elements=many, grey=20 * number)))
     found = queries_of(graph)
     assert max(Counter(query.screen_id for query in found).values()) == MOST_EACH
-    assert Counter(query.element.text for query in found)["Home"] == MOST_EACH
+    assert Counter(query.element.text.casefold() for query in found)["home"] == MOST_EACH
+
+
+def test_the_samples_of_a_screen_are_of_both_kinds_where_there_are_too_many() -> None:
+    graph, many = Graph(), [button(f"Item {row}", row) for row in range(7)]
+    graph.add_node(node(1, screen("home", elements=many)))
+    for number, one in enumerate(many, start=2):
+        graph.add_node(node(number, screen(f"page {number}", elements=(heading(f"Details {number}"),))))
+        for again in range(2):
+            key = click(one.text, number - 2).key
+            graph.add_step(step(10 * number + again, 1, key, Effect.KNOWN_SCREEN, number, is_expansion=False))
+    assert kinds(graph) == {QueryKind.OUTCOME: MOST_EACH // 2, QueryKind.ELEMENT: MOST_EACH // 2}
 
 
 def test_screens_that_look_like_an_earlier_one_of_their_shape_are_left_out() -> None:
     alike = [node(number, screen(f"page {number}", shape="page", grey=80)) for number in (1, 2)]
-    other = node(3, screen("page 3", shape="page", grey=200))
-    elsewhere = node(4, screen("form", shape="form", grey=80))
-    assert [one.screen_id for one in distinct_screens([*alike, other, elsewhere])] == [1, 3, 4]
+    other = node(4, screen("page 4", shape="page", grey=200))
+    elsewhere = node(3, screen("form", shape="form", grey=80))
+    assert [one.screen_id for one in distinct_screens([*alike, elsewhere, other])] == [1, 3, 4]
 
 
 def with_picture(one: ScreenNode, sha256: str) -> ScreenNode:
@@ -278,3 +346,38 @@ def test_an_empty_graph_gives_one_clear_error(tmp_path: Path) -> None:
         UsageError, match=r"made-up/explore gives no samples: it has 0 screens; explore with more"
     ):
         write_dataset(tmp_path, Graph(), TASK, SEED, local_blobs(tmp_path).screenshots, "run")
+
+
+def test_a_sample_says_what_its_element_is_and_where_it_comes_from(tmp_path: Path) -> None:
+    blobs, graph = local_blobs(tmp_path).screenshots, Graph()
+    icon = replace(button("Cart"), role="link", has_text=False)
+    home = replace(screen("home", elements=(icon, button("Help", 1))), height=120)
+    graph.add_node(with_picture(node(1, home), blobs.put(png(100, 120, 40))))
+    graph.add_node(with_picture(node(2, screen("basket", ("Back",))), blobs.put(png(100, 100, 80))))
+    key = Candidate(act=ExploreAct.CLICK, role="link", text="Cart", box=icon.box).key
+    for number in (7, 8):
+        graph.add_step(step(number, 1, key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
+    queries = [one for one in queries_of(graph) if one.screen_id == 1]
+    cart, help_ = (
+        sample_of(tmp_path / "data", one, graph, TASK, 5, blobs, "runs/made-up")
+        for one in (queries[0], queries[-1])
+    )
+    assert (cart.instruction, cart.query, help_.query) == ('open "basket"', "outcome", "element")
+    assert (cart.element_type, cart.kind, help_.element_type, help_.kind) == (
+        "icon",
+        "link",
+        "text",
+        "button",
+    )
+    assert (cart.width_px, cart.height_px, cart.source) == (100, 120, TASK)
+    assert [(box.left, box.top) for box in cart.elements] == [(10, 10), (10, 22)]
+    assert cart.provenance == {
+        "run": "runs/made-up",
+        "task": TASK,
+        "seed": 5,
+        "screen": 1,
+        "shape": "home",
+        "target": 2,
+        "step": 7,
+    }
+    assert (help_.provenance["target"], help_.provenance["step"]) == (None, None)

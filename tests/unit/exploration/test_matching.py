@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
+from dart.core.exploration import PageScreen
 from dart.exploration.graph import Graph
 from dart.exploration.matching import (
     GRID_COLUMNS,
@@ -39,6 +40,7 @@ def test_structures_are_multisets() -> None:
     other = replace(screen("a"), structure=structure_of(["li", "p", "h1"]))
     assert d_dom(one, other) == pytest.approx(1 - 2 / 4)
     assert d_dom(one, one) == 0.0
+    assert d_dom(replace(one, structure=()), replace(one, structure=())) == 0.0
 
 
 def test_the_image_distance_counts_cells_that_differ_clearly() -> None:
@@ -54,7 +56,23 @@ def test_cells_that_change_by_themselves_do_not_count() -> None:
     blinking = replace(screen("a"), grid=after, volatile=volatile_cells(before, after))
     still = replace(screen("a"), grid=before)
     assert d_img(still, replace(blinking, volatile=still.volatile)) == pytest.approx(80 / CELLS)
-    assert d_img(still, blinking) == 0.0
+    assert d_img(still, blinking) == d_img(blinking, still) == 0.0
+
+
+def test_images_of_which_every_cell_changes_by_itself_do_not_differ() -> None:
+    dark, bright = bytes(CELLS), bytes([255]) * CELLS
+    one = replace(screen("a"), grid=dark, volatile=volatile_cells(dark, bright))
+    assert d_img(one, replace(one, grid=bright)) == 0.0
+
+
+def test_a_screen_of_which_a_half_blinks_matches_its_node_whichever_of_the_two_was_seen_blinking() -> None:
+    before, after = bytes(CELLS), bytes([255]) * (CELLS // 2) + bytes(CELLS // 2)
+    blinking = replace(screen("a"), grid=after, volatile=volatile_cells(before, after))
+    still = replace(screen("a"), grid=before)
+    for known, shown in ((blinking, still), (still, blinking)):
+        graph = Graph()
+        graph.add_node(node(1, known))
+        assert graph.match(shown) == 1
 
 
 def test_two_screens_are_the_same_only_if_both_distances_are_small() -> None:
@@ -68,3 +86,18 @@ def test_two_screens_are_the_same_only_if_both_distances_are_small() -> None:
 def test_a_shape_does_not_depend_on_how_often_a_kind_of_node_occurs() -> None:
     assert shape_of(["0|ul|", "1|li|"]) == shape_of(["1|li|", "0|ul|", "1|li|", "1|li|"])
     assert shape_of(["0|ul|"]) != shape_of(["0|ol|"])
+
+
+def with_nodes(shape: str, *changed: int) -> PageScreen:
+    """A screen of twenty nodes, of which some are other ones than usual."""
+    names = [f"changed {number}" if number in changed else f"node {number}" for number in range(20)]
+    return replace(screen("a", shape=shape), structure=structure_of(names))
+
+
+def test_of_several_screens_that_match_the_nearest_one_of_the_same_shape_is_the_same() -> None:
+    graph = Graph()
+    for number, known in enumerate((with_nodes("list", 1), with_nodes("list"), with_nodes("form", 1))):
+        graph.add_node(node(number, known))
+    assert graph.match(with_nodes("list")) == 1
+    assert graph.match(with_nodes("form")) == 2
+    assert graph.match(with_nodes("table", 1)) == 0

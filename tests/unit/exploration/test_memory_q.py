@@ -69,6 +69,24 @@ def test_a_sweep_takes_what_was_learnt_since_into_the_targets() -> None:
     assert memory.q(1, candidate("button", "go")) > before
 
 
+def test_one_sweep_takes_a_find_back_over_all_screens_on_the_way_to_it() -> None:
+    there, further = candidate("link", "there"), candidate("tab", "further")
+    memory = MemoryQ(lambda screen_id: {2: (there,), 3: (further,)}.get(screen_id, ()))
+    memory.learn(1, candidate("button", "go"), Effect.KNOWN_SCREEN, 2)
+    memory.learn(2, there, Effect.KNOWN_SCREEN, 3)
+    memory.learn(3, further, Effect.NEW_SHAPE, None)
+    memory.sweep()
+    assert memory.q(2, there) == pytest.approx((PRIOR + GAMMA * memory.q(3, further)) / 2)
+    assert memory.q(1, candidate("button", "go")) == pytest.approx((PRIOR + GAMMA * memory.q(2, there)) / 2)
+
+
+def test_an_action_that_leaves_its_screen_as_it_is_gets_no_value_from_what_else_the_screen_has() -> None:
+    memory = MemoryQ(lambda _: (candidate("link", "there"),))
+    one = candidate("button", "ok")
+    memory.learn(1, one, Effect.NO_CHANGE, 1)
+    assert memory.q(1, one) == pytest.approx((PRIOR + REWARDS[Effect.NO_CHANGE]) / 2)
+
+
 def test_a_fault_counts_as_a_try_and_says_nothing_about_the_value() -> None:
     memory = MemoryQ(lambda _: ())
     one = candidate("button", "ok")

@@ -1,5 +1,7 @@
 """What exploration may do with the elements of a page, and the candidates that follow."""
 
+import hashlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,9 +10,10 @@ from actors.codec import MAX_MESSAGE_BYTES, packed_bytes
 from dart.core import messages as m
 from dart.core.actions import Click, Hotkey, Scroll, Type
 from dart.core.errors import UsageError
-from dart.core.exploration import Candidate, ExploreAct, LeaseMove, PageElement
+from dart.core.exploration import Candidate, ExploreAct, LeaseMove, PageElement, PageScreen
 from dart.core.origins import AllowedOrigins, is_local
-from dart.exploration.candidates import CANDIDATES_MOST, actions_of, candidates_of
+from dart.exploration.candidates import CANDIDATES_MOST, actions_of, candidates_of, text_for
+from dart.exploration.matching import grid_of, no_volatile_cells, structure_of, volatile_cells
 from dart.exploration.page_look import ELEMENTS_MOST, NODES_MOST, acts_of, screen_of
 from tests.pictures import png
 from tests.unit.exploration.screens import button, screen
@@ -45,6 +48,8 @@ def found(**changes: Any) -> dict[str, Any]:
         ({"is_clear": False}, ()),
         ({"opens": True}, ()),
         ({"role": "file"}, ()),
+        ({"role": "color"}, ()),
+        ({"role": "slider"}, ()),
         ({"role": "button", "sends_to": "http://shop.localhost/order"}, (ExploreAct.CLICK,)),
         ({"role": "button", "sends_to": "https://elsewhere.example/order"}, ()),
         ({"is_field": True}, (ExploreAct.TYPE,)),
@@ -98,6 +103,61 @@ def test_a_report_of_the_largest_page_fits_into_a_message(character: str) -> Non
         move=LeaseMove.FOLLOW,
     )
     assert packed_bytes(report) <= MAX_MESSAGE_BYTES - HEADER_BYTES
+
+
+def two_looks(first: dict[str, Any], last: dict[str, Any]) -> PageScreen:
+    """The screen of two looks at a page that is white and then has become grey."""
+    return screen_of(look("ok") | first, look("ok") | last, [png(100, 100, 255), png(100, 100, 128)], ALLOWED)
+
+
+def test_a_screen_is_that_of_the_second_look() -> None:
+    seen = two_looks({"title": "before"}, {"title": "after"})
+    assert seen.title == "after"
+    assert seen.screenshot_sha256 == hashlib.sha256(png(100, 100, 128)).hexdigest()
+    assert seen.grid == grid_of(png(100, 100, 128))
+
+
+def test_what_changes_by_itself_between_two_looks_counts_in_neither_distance() -> None:
+    def nodes(clock: str) -> dict[str, Any]:
+        return {"nodes": [[0, "p", "", [0, 0, 9, 9], clock, ""], [0, "p", "", [0, 9, 9, 18], "News", ""]]}
+
+    seen = two_looks(nodes("12:00"), nodes("12:01"))
+    assert seen.structure == structure_of(["0|p||0,2,2,4|News|"])
+    assert seen.volatile == volatile_cells(grid_of(png(100, 100, 255)), grid_of(png(100, 100, 128)))
+    assert seen.volatile != no_volatile_cells()
+
+
+def test_a_node_of_the_structure_has_its_state_and_its_place_to_four_pixels() -> None:
+    def seen(left: int, state: str) -> PageScreen:
+        now = {"nodes": [[0, "input", "big", [left, 0, 9, 9], "", state]]}
+        return two_looks(now, now)
+
+    assert seen(4, "").structure == seen(7, "").structure
+    assert seen(4, "").structure != seen(8, "").structure
+    assert seen(4, "").structure != seen(4, "checked").structure
+    assert seen(4, "").shape == seen(8, "checked").shape
+
+
+@pytest.mark.parametrize(
+    ("is_below", "is_above", "scrolls"),
+    [
+        (False, False, ()),
+        (True, False, (ExploreAct.SCROLL_DOWN,)),
+        (False, True, (ExploreAct.SCROLL_UP,)),
+    ],
+)
+def test_a_screen_is_scrolled_where_there_is_more_of_the_page(
+    is_below: bool, is_above: bool, scrolls: tuple[ExploreAct, ...]
+) -> None:
+    now = {"is_below": is_below, "is_above": is_above}
+    assert two_looks(now, now).scrolls == scrolls
+
+
+def test_an_element_keeps_whether_it_can_be_seen_and_whether_its_text_is_written_on_the_page() -> None:
+    (written,) = look("ok")["elements"]
+    now = {"elements": [written, written | {"is_clear": False}, written | {"has_text": False}]}
+    seen = [(one.is_clear, one.has_text) for one in two_looks(now, now).elements]
+    assert seen == [(True, True), (False, True), (True, False)]
 
 
 def test_half_a_character_of_a_page_becomes_a_question_mark() -> None:
@@ -177,5 +237,19 @@ def test_candidates_are_written_in_the_action_grammar() -> None:
     type_it, submit_it = candidates_of(shown)
     assert actions_of(type_it, shown, ["lamp"]) == (Click(20, 15), Hotkey(("ctrl", "a")), Type("lamp"))
     assert actions_of(submit_it, shown, ["lamp"])[-1] == Type("lamp\n")
-    down = Candidate(act=ExploreAct.SCROLL_DOWN)
-    assert actions_of(down, shown, ["lamp"]) == (Scroll(50, 50, "down"),)
+    scrolls = (ExploreAct.SCROLL_DOWN, ExploreAct.SCROLL_UP)
+    assert [one.act for one in candidates_of(replace(shown, scrolls=scrolls))][2:] == [*scrolls]
+    for act, direction in zip(scrolls, ("down", "up"), strict=True):
+        (scroll,) = actions_of(Candidate(act=act), shown, ["lamp"])
+        assert scroll == Scroll(50, 50, direction)
+
+
+def test_a_field_gets_the_same_text_wherever_it_is_and_other_fields_get_others() -> None:
+    texts = ["lamp", "chair", "table"]
+
+    def typed(label: str, left: int) -> str:
+        box = left, 10, left + 20, 20
+        return text_for(Candidate(act=ExploreAct.TYPE, role="textbox", text=label, box=box), texts)
+
+    assert typed("Name", 10) == typed("Name", 60)
+    assert {typed(label, 10) for label in ("a", "b", "c")} == set(texts)

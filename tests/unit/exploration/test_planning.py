@@ -1,13 +1,16 @@
 """Where explorers go next, over graphs whose ways are known."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dart.config.sections import ExplorationSettings
 from dart.core.exploration import Effect
+from dart.exploration.coverage import CoveragePoint
 from dart.exploration.graph import Graph
+from dart.exploration.memory_q import constant_prior
 from dart.exploration.planning import (
     RESETS_FAILED_MOST,
     AllExplored,
@@ -17,7 +20,7 @@ from dart.exploration.planning import (
     frontier,
     next_assignment,
 )
-from dart.exploration.strategies import LeastTried, MemoryQStrategy, RandomWalk
+from dart.exploration.strategies import LeastTried, MemoryQStrategy, RandomWalk, strategy_named
 from dart.exploration.ways import depths, nearest
 from tests.unit.exploration.screens import chain, click, node, screen, step
 
@@ -41,6 +44,34 @@ def test_depths_are_those_of_the_shortest_known_ways() -> None:
     graph.add_step(step(99, 1, click("other", 1).key, Effect.KNOWN_SCREEN, 5, is_expansion=False))
     graph.add_step(step(100, 1, click("other", 1).key, Effect.KNOWN_SCREEN, 5, is_expansion=False))
     assert depths(graph) == {1: 0, 2: 1, 3: 2, 4: 3, 5: 1}
+
+
+def test_the_shortest_of_several_ways_counts_whichever_was_found_first() -> None:
+    graph = Graph()
+    for number in range(1, 6):
+        graph.add_node(node(number, screen(f"page {number}", [f"to {target}" for target in range(6)])))
+    graph.add_step(step(1, None, "", Effect.NEW_SHAPE, 1))
+    for source, target in ((1, 2), (1, 3), (3, 4), (4, 5), (2, 5)):
+        to = click(f"to {target}", target).key
+        graph.add_step(step(10 * source + target, source, to, Effect.KNOWN_SCREEN, target))
+    assert depths(graph) == {1: 0, 2: 1, 3: 1, 4: 2, 5: 2}
+
+
+def test_a_way_after_a_reset_begins_at_the_newest_start_screen_and_a_depth_at_any() -> None:
+    graph = chain(3)
+    graph.add_node(node(4, screen("other start", ("next",))))
+    graph.add_step(step(50, None, "", Effect.NEW_SCREEN, 4))
+    assert graph.roots == (4, 1)
+    assert nearest(graph, None, lambda one: one == 2) is None
+    assert depths(graph) == {1: 0, 2: 1, 3: 2, 4: 0}
+
+
+def test_a_way_that_holds_at_half_of_its_tries_is_used() -> None:
+    graph = chain(3)
+    graph.add_step(step(50, 1, click("next").key, Effect.KNOWN_SCREEN, 3, is_expansion=False))
+    way = nearest(graph, 1, lambda one: one == 2)
+    assert way is not None
+    assert [hop.target_id for hop in way.hops] == [2]
 
 
 def test_a_way_that_leads_elsewhere_more_often_than_not_is_none() -> None:
@@ -71,9 +102,9 @@ def test_exploration_ends_when_everything_was_tried_and_when_the_actions_are_use
     done = next_assignment(chain(2), 1, held=(), given_up=(), settings=SETTINGS)
     assert isinstance(done, AllExplored)
     assert "every action was tried" in done.reason
-    few = SETTINGS.model_copy(update={"actions": 3})
+    few = SETTINGS.model_copy(update={"actions": 4})
     used_up = next_assignment(chain(2, untried=(2,)), 1, held=(), given_up=(), settings=few)
-    assert used_up == AllExplored("all 3 actions are used up")
+    assert used_up == AllExplored("all 4 actions are used up")
 
 
 def test_actions_that_changed_the_screen_once_are_repeated_at_the_end() -> None:
@@ -86,6 +117,43 @@ def test_actions_that_changed_the_screen_once_are_repeated_at_the_end() -> None:
         again = step(number, source, click("next").key, Effect.KNOWN_SCREEN, source + 1, is_expansion=False)
         graph.add_step(again)
     assert isinstance(next_assignment(graph, 2, held=(), given_up=(), settings=settings), AllExplored)
+
+
+def test_the_last_actions_are_for_known_ones_though_something_is_left_to_try() -> None:
+    graph = chain(5, untried=(5,))
+    assert graph.actions == 10
+    for actions, repeats in ((20, click("next").key), (21, "")):
+        settings = SETTINGS.model_copy(update={"actions": actions, "confirm_share": 0.5})
+        found = next_assignment(graph, 5, held=(), given_up=(), settings=settings)
+        assert isinstance(found, Assignment)
+        assert found.repeats == repeats
+
+
+def test_no_action_is_repeated_on_a_screen_that_another_explorer_holds_or_that_is_given_up() -> None:
+    graph = chain(3)
+    settings = SETTINGS.model_copy(update={"actions": 10, "confirm_share": 0.5})
+    for held, given_up in (({2}, ()), ((), {2})):
+        found = next_assignment(graph, 2, held=held, given_up=given_up, settings=settings)
+        assert isinstance(found, Assignment)
+        assert (found.screen_id, found.repeats) == (1, click("next").key)
+
+
+def test_a_flat_curve_ends_new_actions_only_if_that_is_wanted() -> None:
+    graph = chain(2, untried=(2,))
+    graph.add_step(step(200, 1, click("next").key, Effect.KNOWN_SCREEN, 2, is_expansion=False))
+    assert isinstance(next_assignment(graph, 1, (), (), SETTINGS), Assignment)
+    stops = SETTINGS.model_copy(update={"stops_when_flat": True})
+    found = next_assignment(graph, 1, (), (), stops)
+    assert isinstance(found, AllExplored)
+    assert "the coverage curve is flat" in found.reason
+
+
+def test_random_walks_begin_one_after_the_other_at_the_start_screen() -> None:
+    graph, settings = chain(3), SETTINGS.model_copy(update={"strategy": "random"})
+    found = next_assignment(graph, 2, held={2}, given_up=(), settings=settings)
+    assert isinstance(found, Assignment)
+    assert (found.screen_id, found.way.begins_with_reset, found.way.hops) == (1, True, ())
+    assert next_assignment(graph, 2, held={1}, given_up=(), settings=settings) == Waiting()
 
 
 def test_an_action_is_not_repeated_that_is_gone_or_was_not_there_when_its_screen_was_found() -> None:
@@ -124,6 +192,16 @@ def test_a_screen_matches_its_node_and_a_new_one_none() -> None:
     assert graph.shapes == ("page 1", "page 2", "page 3")
 
 
+def test_the_curve_of_a_graph_counts_actions_of_which_a_step_may_have_several() -> None:
+    graph = Graph()
+    for number, found_actions in ((1, 1), (2, 4)):
+        graph.add_node(node(number, screen(f"page {number}"), found_actions=found_actions))
+    graph.add_step(step(1, None, "", Effect.NEW_SHAPE, 1))
+    graph.add_step(replace(step(2, 1, click("ok").key, Effect.NEW_SHAPE, 2), actions=4))
+    assert graph.curve() == [CoveragePoint(0, 0, 0), CoveragePoint(1, 1, 1), CoveragePoint(4, 2, 2)]
+    assert graph.actions == 4
+
+
 def test_the_pictures_of_many_old_screens_are_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
     concatenate = np.concatenate
@@ -141,6 +219,14 @@ def test_least_tried_and_memory_q_choose_what_was_not_tried_and_else_go_on() -> 
     for strategy in (LeastTried(graph), MemoryQStrategy(graph, random.Random(0))):
         assert strategy.choose(2, present) == click("other", 1)
         assert strategy.choose(1, graph.candidates(1)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("random", RandomWalk), ("least_tried", LeastTried), ("memory_q", MemoryQStrategy)]
+)
+def test_each_strategy_is_found_by_its_name(name: str, kind: type) -> None:
+    found = strategy_named(name, chain(2), random.Random(0), 8, constant_prior, lambda: None)
+    assert type(found) is kind
 
 
 def test_memory_q_prefers_the_kind_that_found_screens_before() -> None:
