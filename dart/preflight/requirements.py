@@ -10,7 +10,7 @@ import resource
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib.util import find_spec
 from pathlib import Path
@@ -335,11 +335,8 @@ def not_for_vllm(config: Config) -> Iterator[str]:
 
 def has_pointer(folder: Path) -> bool:
     """Whether the config.json of a checkpoint names a pointer token. False if config.json is damaged."""
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and (found.get(POINTER_KEY) is not None or "pointer_token_id" in found)
+    found = _settings_of(folder)
+    return found.get(POINTER_KEY) is not None or "pointer_token_id" in found
 
 
 def tokens_most(folder: Path) -> int | None:
@@ -348,11 +345,20 @@ def tokens_most(folder: Path) -> int | None:
     A factor by which the checkpoint's positions are stretched counts in full, so that vLLM may refuse more.
     """
     try:
-        text, _ = parts_of(json.loads((folder / "config.json").read_text(encoding="utf-8")), folder)
+        text, _ = parts_of(_settings_of(folder), folder)
         stretch = (text.get("rope_scaling") or text.get("rope_parameters") or {}).get("factor") or 1
         return int(text["max_position_embeddings"] * stretch)
-    except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError, OverflowError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):  # of another type or range
         return None
+
+
+def _settings_of(folder: Path) -> Mapping[str, Any]:
+    """Return the config.json of a checkpoint; empty if it is damaged, which another check says."""
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def absent_gpus(config: Config) -> Iterator[str]:

@@ -135,7 +135,7 @@ class StoreActor(Actor):
         shard, self._shard = self._shard, (self._shard + 1) % SHARDS
         try:  # or, while the disk refuses, at the next round
             deleted = self._write(lambda store: store.sweep_steps(shard, self._lease_s))
-        except StoreUnavailable as error:  # of this folder: who needs the steps in it will meet it, too
+        except StoreUnavailable as error:  # a reader of these steps meets it, too
             self.log.warning("steps_not_swept", reason=str(error))
             return
         if isinstance(deleted, int) and deleted:

@@ -2,9 +2,11 @@
 
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from rich.console import Console
@@ -18,6 +20,8 @@ from dart.inspect.policy_versions import CheckpointRow, VersionRow
 from dart.inspect.tables import Column, table
 from dart.store.browse_queries import TrajectorySummary
 from tests.recorded_run import record_run
+
+T = TypeVar("T")
 
 
 class Colour(StrEnum):
@@ -77,6 +81,13 @@ def test_events_that_nothing_matches_are_said_beside_the_output(tmp_path: Path) 
     assert CliRunner().invoke(app, ["events", "--for", "env-999", "-o", "json", *of_run]).output == "[]\n"
 
 
+def at_80_columns(row: T, columns: Sequence[Column[T]]) -> str:
+    """The table of one row on a terminal of 80 columns."""
+    console = Console(file=io.StringIO(), width=80, record=True)
+    console.print(table([row], columns))
+    return console.export_text()
+
+
 def test_a_table_of_versions_has_room_for_times_and_the_engine_at_80_columns() -> None:
     metrics = {"steps": 123.0, "loss": -0.0284, "kl": 0.29, "entropy": 0.874, "staleness_mean": 1.25}
     row = VersionRow(
@@ -87,10 +98,7 @@ def test_a_table_of_versions_has_room_for_times_and_the_engine_at_80_columns() -
         served_by=("rollout-0",),
         metrics=metrics | {"grad_norm": 12.5},
     )
-    console = Console(file=io.StringIO(), width=80, record=True)
-    console.print(table([row], VERSION_COLUMNS))
-
-    assert "…" not in (shown := console.export_text())
+    assert "…" not in (shown := at_80_columns(row, VERSION_COLUMNS))
     assert "rollout-0" in shown
 
 
@@ -110,10 +118,7 @@ def test_a_table_of_trajectories_says_the_whole_fate_at_80_columns() -> None:
         state="dropped",
         drop_reason="screenshots_lost",
     )
-    console = Console(file=io.StringIO(), width=80, record=True)
-    console.print(table([row], TRAJECTORY_COLUMNS))
-
-    lines = console.export_text().splitlines()
+    lines = at_80_columns(row, TRAJECTORY_COLUMNS).splitlines()
     begins = lines[0].index("fate")
     assert "".join(line[begins:].strip() for line in lines[1:]) == "dropped,screenshots_lost"
 
@@ -132,10 +137,7 @@ def test_a_list_of_actors_that_never_ended_has_no_column_of_reasons(tmp_path: Pa
 def test_the_folder_of_a_checkpoint_is_whole_on_a_narrow_terminal() -> None:
     folder = f"/{'x' * 120}/checkpoints/000012"
     row = CheckpointRow(version=12, folder=folder, written_unix_s=0.0, size_bytes=10**9, is_complete=True)
-    console = Console(file=io.StringIO(), width=80, record=True)
-    console.print(table([row], CHECKPOINT_COLUMNS))
-
-    parts = [line.split()[-1] for line in console.export_text().splitlines()[1:]]
+    parts = [line.split()[-1] for line in at_80_columns(row, CHECKPOINT_COLUMNS).splitlines()[1:]]
     assert "".join(parts) == folder
 
 
