@@ -271,7 +271,11 @@ def _publish(target: Path, state: CheckpointState, write_files: Callable[[Path],
     _write_state(temporary, state)
     _sync_tree(temporary)
     temporary.rename(target)
-    sync_path(target.parent)
+    try:
+        sync_path(target.parent)
+    except OSError:
+        target.rename(temporary)  # an error of this function means that there is no such checkpoint
+        raise
 
 
 def _hidden(target: Path) -> Path:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from dart.store import checkpoints
 from dart.store.checkpoints import (
     CheckpointExists,
     CheckpointNotWritten,
@@ -126,6 +127,21 @@ def test_a_writer_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotWritten, match=r"No space left on device.*free space there"):
         write_checkpoint(tmp_path, CheckpointState(version=2, learner={}), full_disk)
     assert [path.name for path in tmp_path.iterdir()] == ["v000001"]
+
+
+def test_a_checkpoint_whose_name_the_full_disk_did_not_keep_can_be_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(path: Path) -> None:
+        if path == tmp_path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(checkpoints, "sync_path", full_disk)
+        with pytest.raises(CheckpointNotWritten, match="No space left on device"):
+            publish(tmp_path, 1)
+    assert list(tmp_path.iterdir()) == []
+    assert load_checkpoint(publish(tmp_path, 1)).state.version == 1
 
 
 def test_an_interrupted_write_is_invisible_and_cleared_by_the_next(tmp_path: Path) -> None:
