@@ -51,7 +51,7 @@ class SimulatedRecord:
                 result = self._lease_rollout(wanted)
             case m.DropGroup(group_id=group_id):
                 result = self._forget(group_id)
-            case m.RecordDecisions(decisions=decisions):
+            case m.RecordDecisions(decisions=decisions, drops=()):
                 for one in decisions:
                     task = self._task(one.task_id)
                     self._tasks[one.task_id] = replace(task, decided={**task.decided, one.kind: one})

@@ -515,10 +515,20 @@ class RecordGuided(Call[Guided]):
 
 
 @message
+class DropGroup(Call[int]):
+    """Drop a group and its rollouts; the result is the number of dropped rollouts."""
+
+    group_id: int
+    reason: str
+
+
+@message
 class RecordDecisions(Call[int]):
     """Record decisions about tasks; the result is how many of them are new."""
 
     decisions: tuple[TaskDecision, ...]
+    drops: tuple[DropGroup, ...] = ()
+    """Groups that are dropped together with the decisions, because a decision is the reason."""
 
 
 @message
@@ -535,14 +545,6 @@ class RecordEvents(Call[int]):
     """Record events; the result is the number of recorded events. Most senders do not wait for the reply."""
 
     events: tuple[EventDraft, ...]
-
-
-@message
-class DropGroup(Call[int]):
-    """Drop a group and its rollouts; the result is the number of dropped rollouts."""
-
-    group_id: int
-    reason: str
 
 
 @message

@@ -103,8 +103,6 @@ class Curator:
         """Ids of complete groups without a success for which a demonstration is still to be looked for; the
         keys are in order. A group that was complete and trainable before this curator began is not here,
         because the trainer may have computed an update on it ahead of its lease."""
-        self._given_up: dict[int, None] = {}
-        """Ids of unfinished groups whose task was quarantined because of faults; the keys are in order."""
         self._group_of: dict[str, int] = {}
         """Id of the group in which each environment played last; empty unless scheduling is `task`."""
         for group_id in self._live_groups.unfinished:
@@ -177,7 +175,6 @@ class Curator:
     def group_dropped(self, group_id: int) -> None:
         """Remove a dropped group from the index."""
         was_played = group_id in self._live_groups.unfinished
-        self._given_up.pop(group_id, None)
         self._to_help.pop(group_id, None)
         group = self._live_groups.remove(group_id)
         if was_played:
@@ -201,8 +198,7 @@ class Curator:
     def decided(self, decisions: Iterable[TaskDecision]) -> None:
         """Apply decisions about tasks that have been written to the record."""
         for decision in decisions:
-            if self.tasks.decided(decision):
-                self._give_up(decision.task_id)
+            self.tasks.decided(decision)
 
     # ---- decisions ----
 
@@ -283,16 +279,30 @@ class Curator:
     def drops(self) -> tuple[DropGroup, ...]:
         """Decide to drop the groups that will never be trained. Call this after `demonstration_to_use` has
         returned None, because a demonstration makes a group trainable."""
-        reasons = dict.fromkeys(self._given_up, DropReason.TASK_QUARANTINED)
-        reasons |= self._live_groups.untrainable
-        reasons |= dict.fromkeys(self._stale(), DropReason.STALE)
+        reasons = self._live_groups.untrainable | dict.fromkeys(self._stale(), DropReason.STALE)
         return tuple(
             DropGroup(group_id=group_id, reason=why.value) for group_id, why in sorted(reasons.items())
         )
 
     def decisions(self, now_unix_s: float) -> tuple[TaskDecision, ...]:
-        """Return the decisions about tasks that are due. Record them, then apply them with `decided`."""
+        """Return the decisions about tasks that are due. Record them with `drops_by`, then apply them with
+        `decided`."""
         return self.tasks.decisions(self.trainer_version or 0, now_unix_s)
+
+    def drops_by(self, decisions: Iterable[TaskDecision]) -> tuple[DropGroup, ...]:
+        """Decide to drop the unfinished groups of tasks that these decisions quarantine because of faults.
+
+        The decisions must be those that are due. Their reasons are not in the record, so a restarted curator
+        could not tell which groups to drop: record both in one call.
+        """
+        unplayable = {one.task_id for one in decisions if self.tasks.makes_unplayable(one)}
+        if not unplayable:
+            return ()
+        return tuple(
+            DropGroup(group_id=group_id, reason=DropReason.TASK_QUARANTINED.value)
+            for group_id in sorted(self._live_groups.unfinished)
+            if self._live_groups[group_id].task_id in unplayable
+        )
 
     def batch(self, now_unix_s: float, trained_ahead: Collection[int] = ()) -> LeaseBatch | NoWorkYet:
         """Decide to lease the oldest ready groups, unless a group left behind would then become too old.
@@ -427,12 +437,6 @@ class Curator:
                 group_id=group.group_id, environment=environment, deadline_unix_s=deadline_unix_s
             )
         return None
-
-    def _give_up(self, task_id: str) -> None:
-        """Mark all unfinished groups of this task, so that `drops` drops them."""
-        for group_id in self._live_groups.unfinished:
-            if self._live_groups[group_id].task_id == task_id:
-                self._given_up[group_id] = None
 
     def _new_group(self, now_unix_s: float) -> OpenGroup | NoWorkYet:
         if self.serving_version is None or self.trainer_version is None:

@@ -172,8 +172,11 @@ class CurationService:
                 await self._decide(part)
 
     async def _decide(self, decisions: tuple[TaskDecision, ...]) -> None:
-        await self.record.write(RecordDecisions(decisions=decisions))
+        drops = self.curator.drops_by(decisions)
+        await self.record.write(RecordDecisions(decisions=decisions, drops=drops))
         self.curator.decided(decisions)
+        for drop in drops:
+            self.curator.group_dropped(drop.group_id)
         for decision in decisions:
             self._on_decision(decision)
 

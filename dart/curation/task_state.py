@@ -119,13 +119,9 @@ class TaskTable:
         """Replace the demonstrations of a task by `held`, those that the experience pool holds now."""
         self[task_id].demonstrations = {one.pool_id: one for one in held}
 
-    def decided(self, decision: TaskDecision) -> bool:
-        """Apply a decision that has been written to the record.
-
-        returns   whether the task's unfinished groups have to be dropped, because faults put the task into
-                  quarantine
-        """
-        task, is_unplayable = self[decision.task_id], False
+    def decided(self, decision: TaskDecision) -> None:
+        """Apply a decision that has been written to the record."""
+        task = self[decision.task_id]
         match decision.kind:
             case DecisionKind.ROLLOUTS:
                 task.rollouts, task.is_unjudged = int(decision.after), False
@@ -133,16 +129,9 @@ class TaskTable:
             case DecisionKind.STEP_CAP:
                 task.step_cap = int(decision.after)
             case DecisionKind.QUARANTINE:
-                limits = self._rules.task_quarantine
-                is_unplayable = bool(
-                    decision.after
-                    and limits is not None
-                    and task_quarantine.is_unplayable(task.health, limits)
-                )
                 task.health = TaskHealth(quarantine=quarantine_of(decision))
                 task.why_quarantined = decision.reason
                 self._place(decision.task_id)
-        return is_unplayable
 
     # ---- decisions ----
 
@@ -220,6 +209,17 @@ class TaskTable:
                 del self._to_judge[task_id]
             found += of_task
         return tuple(found)
+
+    def makes_unplayable(self, decision: TaskDecision) -> bool:
+        """Whether a decision that is due puts its task into quarantine because of faults, so that the task's
+        unfinished groups have to be dropped."""
+        limits = self._rules.task_quarantine
+        return bool(
+            decision.kind is DecisionKind.QUARANTINE
+            and decision.after
+            and limits is not None
+            and task_quarantine.is_unplayable(self[decision.task_id].health, limits)
+        )
 
     # ---- internal ----
 

@@ -186,9 +186,14 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
         with self._transaction():
             self._execute(RECOUNT_SUCCESSES, success_above=self._success_above)
 
-    def record_decisions(self, decisions: Sequence[TaskDecision]) -> int:
-        """Record decisions about tasks; returns how many are new. A repeated decision is kept once."""
+    def record_decisions(self, decisions: Sequence[TaskDecision], drops: Sequence[m.DropGroup] = ()) -> int:
+        """Record decisions about tasks, and drop groups because of them; returns how many decisions are new.
+
+        A repeated decision is kept once.
+        """
         with self._transaction():
+            for drop in drops:
+                self.drop_group(drop.group_id, drop.reason)
             for task_id in {decision.task_id for decision in decisions}:
                 self._know_task(task_id)
             return sum(self._insert_new(schema.decisions, row_of(one)) for one in decisions)

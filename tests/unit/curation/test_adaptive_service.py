@@ -1,11 +1,12 @@
 """Adaptive curation carried out: what is decided is in the record with its reason, and survives a restart."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dart.config.sections import TaskQuarantineSettings
-from dart.core.messages import NoWorkYet
+from dart.core.messages import Call, NoWorkYet, RecordDecisions
 from dart.core.records import Batch, DecisionKind, GroupRecord, TaskDecision
 from dart.core.types import FaultKind, RolloutLease
 from dart.curation.admission import Scheduling
@@ -398,6 +399,28 @@ def test_a_task_that_kills_environments_rests_and_its_group_is_not_played_on() -
     others = {world.lease(f"other-{number}").task_id for number in range(7)}
     assert others == {"login-user"}
     assert world.service.curator.tasks.quarantined(world.now_unix_s) == {"click-test": decision.reason}
+
+
+def test_a_curator_that_dies_once_a_quarantine_is_recorded_leaves_no_group_of_the_task_to_play(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(replace(RESTS, tasks=("click-test",)))
+    write = world.record.write
+
+    async def dies_after_a_decision(call: Call[Any]) -> Any:
+        result = await write(call)
+        if isinstance(call, RecordDecisions):
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(world.record, "write", dies_after_a_decision)
+    with pytest.raises(KeyboardInterrupt):
+        fails(world, *[FaultKind.INFRASTRUCTURE] * LIMITS.failed_attempts)
+    monkeypatch.undo()
+    assert world.decided(DecisionKind.QUARANTINE) is not None
+    world.restarted()
+    assert isinstance(world.work(), NoWorkYet)
+    assert world.record.snapshot().groups == ()
 
 
 def test_attempts_that_fail_make_a_task_rest_and_engines_that_fail_do_not() -> None:
