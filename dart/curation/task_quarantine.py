@@ -29,6 +29,13 @@ class TaskQuarantine:
     until_unix_s: float
     length_s: float
 
+    def shortened(self, now_unix_s: float) -> "TaskQuarantine":
+        """Return this quarantine, which lasts no longer from now than its whole length.
+
+        It would last longer if the clock was set back since it began.
+        """
+        return replace(self, until_unix_s=min(self.until_unix_s, now_unix_s + self.length_s))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHealth:

@@ -52,6 +52,9 @@ class TaskTable:
         self._quarantined: IndexedHeap[str] = IndexedHeap()
         """Quarantined tasks without an unfinished group, ordered by the ends of their quarantines."""
         self._to_judge: dict[str, None] = {}
+        self._known_unix_s = math.inf
+        """The time at the last decision; infinity before the first one, because the clock may have been set
+        back since the quarantines in the record began."""
         for statistics in known:
             self._tasks[statistics.task_id] = self._read(statistics)
         for name in settings.tasks:
@@ -140,6 +143,7 @@ class TaskTable:
 
         policy_version   the oldest version that any engine serves
         """
+        self._note_time(now_unix_s)
         self._wake(now_unix_s)
         task_id = self._order.first()
         if task_id is None:
@@ -191,6 +195,7 @@ class TaskTable:
 
     def decisions(self, policy_version: int, now_unix_s: float) -> tuple[TaskDecision, ...]:
         """Return the decisions that are due. A decision is returned again until `decided` gets it."""
+        self._note_time(now_unix_s)
         found: list[TaskDecision] = []
         for task_id in tuple(self._to_judge):
             of_task = [
@@ -291,6 +296,17 @@ class TaskTable:
             expected_spread(rewards, rollouts),
             is_allowed=is_allowed,
         )
+
+    def _note_time(self, now_unix_s: float) -> None:
+        """Shorten the quarantines that a clock that was set back makes longer."""
+        was_set_back = now_unix_s < self._known_unix_s
+        self._known_unix_s = now_unix_s
+        if not was_set_back:
+            return
+        for task in self._tasks.values():
+            if (quarantine := task.health.quarantine) is not None:
+                task.health = replace(task.health, quarantine=quarantine.shortened(now_unix_s))
+                self._place(task.task_id)
 
     def _wake(self, now_unix_s: float) -> None:
         """Make the tasks available in `_order` whose quarantine is over."""

@@ -472,6 +472,23 @@ def test_a_task_without_success_rests_over_a_restart_and_then_one_group_is_tried
     assert answer.reason == "every task is in quarantine (1); those whose quarantine is over are being tried"
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_clock_that_is_set_back_makes_no_quarantine_longer_than_it_was(restarts: bool) -> None:
+    world = quarantined()
+    world.now_unix_s = 50.0
+    if restarts:
+        world.restarted()
+    answer = world.work()
+    assert isinstance(answer, NoWorkYet)
+    assert "click-test in 100 s" in answer.reason
+    world.now_unix_s = 149.0
+    assert isinstance(world.work(), NoWorkYet)
+    world.now_unix_s = 150.0
+    world.plays(*[0.0] * 4)
+    assert world.told[-1].reason == "the group tried after its quarantine had no success"
+    assert float(world.told[-1].after) == world.now_unix_s + 200
+
+
 def test_a_quarantined_task_is_played_where_quarantines_are_switched_off() -> None:
     world = quarantined()
     world.settings = replace(world.settings, task_quarantine=None)
