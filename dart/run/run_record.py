@@ -291,7 +291,8 @@ def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) ->
     """Replace a damaged newest checkpoint with a copy of the newest good one.
 
     The updates between the two versions are lost; an event `checkpoint_restored` records this before anything
-    changes. The damaged folder is renamed, and a notice is shown as long as the folder exists. A restoration
+    changes. The results of an evaluation of the newest version are deleted, because they are not those of the
+    copy. The damaged folder is renamed, and a notice is shown as long as the folder exists. A restoration
     that was interrupted is completed. Raises RecordDamaged if there is no good checkpoint; then nothing
     changes.
     """
@@ -313,6 +314,7 @@ def restore_newest_checkpoint(store: Store, newest: Version, paths: RunPaths) ->
         store.record_event(CHECKPOINT_RESTORED, "trainer", data)
         damaged.mkdir(exist_ok=True)  # an empty folder stands for one that is missing
         set_aside(damaged, DAMAGED)
+    store.forget_evaluations(newest.version)
     _copy_as(good, newest.version)
 
 

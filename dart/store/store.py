@@ -91,6 +91,14 @@ GIVE_UP_SCREENSHOTS = text(f"""
     UPDATE counters SET value = :since WHERE name = '{SCREENSHOTS_SINCE}' AND value < :since
 """)
 
+FORGET_EVALUATIONS = (
+    text("""
+        DELETE FROM evaluation_episodes WHERE evaluation_id IN (
+            SELECT evaluation_id FROM evaluations WHERE policy_version = :version)
+    """),
+    text("DELETE FROM evaluations WHERE policy_version = :version"),
+)
+
 EVENTS_WITHIN = """
     SELECT event_id, subject, unix_s, data FROM events
     WHERE kind = :kind AND event_id >= :first AND event_id < :end ORDER BY event_id
@@ -211,6 +219,12 @@ class Store(RolloutLeases, BatchLeases, DemonstrationWriter, ExplorationWriter):
                 key = scalar(self._bare, EVALUATION_ID, **values)
                 self._insert(schema.evaluation_episodes, **evaluation_play_row(play, key))
             return StoredResult.ACCEPTED
+
+    def forget_evaluations(self, version: int) -> None:
+        """Delete the results of evaluations that measured this version, because its weights are lost."""
+        with self._transaction():
+            for statement in FORGET_EVALUATIONS:
+                self._execute(statement, version=version)
 
     def record_event(self, kind: str, subject: str, data: Mapping[str, object] | None = None) -> int:
         """Record that something happened; returns the event's id."""

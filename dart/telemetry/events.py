@@ -187,7 +187,7 @@ KINDS: Mapping[str, EventKind] = {
     CHECKPOINT_RESTORED: EventKind(
         level="error",
         about="At a start the newest checkpoint was damaged. Training continues from the newest whole one. "
-        "The updates between the two are lost.",
+        "The updates between the two are lost, and an evaluation of the newest one is played again.",
         subject="the trainer",
         fields={
             "version": "the newest version; its checkpoint is now a copy of an older one",

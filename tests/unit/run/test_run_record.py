@@ -18,8 +18,9 @@ from dart.config.config import Config, load_config
 from dart.config.layers import literal
 from dart.core.errors import DiskError, RunDirectoryError, UnavailableError
 from dart.core.record_address import RecordAddress
-from dart.core.records import Event
+from dart.core.records import Evaluation, EvaluationPhase, EvaluationPlay, Event, StoredResult
 from dart.core.run_directory import RunPaths, claimed
+from dart.core.types import Outcome
 from dart.inspect.time_budget import TimeBudget
 from dart.preflight.requirements import missing_policy
 from dart.run import app, run_record
@@ -407,6 +408,36 @@ def test_a_damaged_newest_checkpoint_is_made_anew_from_the_newest_whole_one(
     assert (event.data["version"], event.data["from_version"]) == (3, 1)
     assert "weights.json is corrupt" in str(event.data["damage"])
     assert prepare_record(config, paths) == 3, "it is made anew once"
+
+
+def test_what_an_evaluation_measured_with_lost_weights_is_measured_again(
+    config: Config, paths: RunPaths
+) -> None:
+    after = Evaluation(
+        phase=EvaluationPhase.AFTER, policy_version=3, task_id="click-test", seed=1, reward=1.0
+    )
+    before = replace(after, phase=EvaluationPhase.BEFORE, policy_version=0)
+    of_older = replace(after, policy_version=2)
+    play = EvaluationPlay(
+        environment="env-000",
+        instruction="click",
+        outcome=Outcome.TERMINATED,
+        num_steps=1,
+        steps_sha256="0" * 64,
+        started_unix_s=0.0,
+        duration_s=1.0,
+    )
+    with Store(paths.store, create=False) as store:
+        store.record_evaluation(before)
+        store.record_evaluation(of_older)
+        store.record_evaluation(after, play)
+    flip_a_bit(paths.checkpoints / "v000003" / WEIGHTS)
+
+    assert prepare_record(config, paths) == 3
+
+    with Store(paths.store, create=False) as store:
+        assert store.evaluations() == (before, of_older)
+        assert store.record_evaluation(after, play) is StoredResult.ACCEPTED
 
 
 @pytest.mark.parametrize("refused", ["dart.store.store.Store.record_event", "dart.run.run_record._copy_as"])
