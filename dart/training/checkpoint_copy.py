@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dart.policy.base import Policy
+from dart.policy.protocols import UnsupportedCheckpoint
 from dart.policy.written_weights import write_share
 from dart.store.checkpoints import MASTER
 
@@ -144,3 +145,24 @@ def read_master(folder: Path) -> dict[str, Tensor]:
         with safe_open(file, framework="pt") as opened:
             found |= {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no dictionary
     return found
+
+
+def refuse_missing_weights(module: nn.Module, master: Weights, folder: Path) -> None:
+    """Raise UnsupportedCheckpoint when the trainer's own weights lack a trained weight of the module.
+
+    Training would continue from the value that engines read, which is less precise. Of a weight's several
+    names one is enough.
+
+    master   the weights that `read_master` found in the checkpoint `folder`
+    """
+    names: dict[int, list[str]] = {}
+    for name, weight in module.named_parameters(remove_duplicate=False):
+        if weight.requires_grad:
+            names.setdefault(id(weight), []).append(name)
+    missing = [known[0] for known in names.values() if master.keys().isdisjoint(known)]
+    if missing:
+        raise UnsupportedCheckpoint(
+            f"{folder / MASTER} lacks {len(missing)} weights that are trained, such as {min(missing)}: "
+            "another version of transformers may name them otherwise; continue with the version that wrote "
+            f"them, or start a new run with training.policy = {folder}"
+        )

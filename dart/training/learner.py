@@ -28,7 +28,7 @@ from dart.store.blobs import BlobStore, read_each
 from dart.store.checkpoints import Checkpoint, CheckpointState, WriteCheckpoint, write_checkpoint
 from dart.training.batch import StepSample, padded, step_samples
 from dart.training.batch_errors import SHARED_BY_RANKS, NonFiniteUpdate, NothingToLearn
-from dart.training.checkpoint_copy import CheckpointCopy, read_master
+from dart.training.checkpoint_copy import CheckpointCopy, read_master, refuse_missing_weights
 from dart.training.entropy import Pointing
 from dart.training.failure_penalty import FailurePenalty
 from dart.training.logprob_mismatch import mismatch_figures, mismatch_sums
@@ -151,6 +151,7 @@ class Learner:
             )
         self._ranks.shard(self._policy.module)
         if folder is not None and (master := read_master(folder)):
+            refuse_missing_weights(self._policy.module, master, folder)
             self._ranks.read_weights(self._policy.module, master)
         self._reference = self._base_policy(base) if config.kl_beta > 0 else None
         self._optimizer = torch.optim.AdamW(

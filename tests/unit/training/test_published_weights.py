@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from dart.core.types import Group
 from dart.inference.transformers_engine import TransformersEngine
@@ -16,12 +16,15 @@ from dart.policy.load import CheckpointError, load
 from dart.policy.lora import ADAPTER_FILE
 from dart.policy.merge_adapter import main, merge
 from dart.policy.placement import ModelPlacement
+from dart.policy.protocols import UnsupportedCheckpoint
 from dart.store.blobs import FolderBlobs
 from dart.store.checkpoints import (
+    Checkpoint,
     CheckpointState,
     CorruptCheckpoint,
     files_of,
     load_checkpoint,
+    read_state,
     write_checkpoint,
 )
 from dart.training.learner import Learner, LearnerConfig
@@ -86,6 +89,17 @@ def test_engines_read_half_the_bytes_and_training_goes_on_from_every_bit(
     for one in (learner, resumed):
         one.update([group], blobs)
     assert equal(trained(resumed), trained(learner))
+
+
+def test_a_version_without_a_weight_of_the_trainer_is_refused_and_not_continued_less_precisely(
+    tiny_qwen: Path, tmp_path: Path
+) -> None:
+    folder = Learner(tiny_qwen, HALF).save(tmp_path / "one")
+    file = folder / "master" / "weights.safetensors"
+    under_other_names = {name.replace("mlp", "ffn"): tensor for name, tensor in load_file(file).items()}
+    save_file(under_other_names, file)
+    with pytest.raises(UnsupportedCheckpoint, match=r"lacks \d+ weights .*layers\.0\.mlp.* new run"):
+        Learner(tiny_qwen, HALF, resume=Checkpoint(folder=folder, state=read_state(folder)))
 
 
 def test_an_update_does_not_change_the_version_that_was_copied_before_it(
