@@ -63,7 +63,8 @@ from dart.store.store import Store
 from dart.store.write_ahead_log import copies_of_damaged_logs, damage_of_log, keep_damaged_log
 from dart.telemetry.emit import log_event
 from dart.telemetry.events import BLOBS_OWNED, CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED, SCREENSHOTS_LOST
-from dart.training.learner_factory import refuse_other_adapter
+from dart.training.learner_factory import refuse_other_training
+from dart.training.reference_policy import base_sha256
 
 
 def begin_record(config: Config, paths: RunPaths) -> None:
@@ -142,11 +143,11 @@ def refuse_without_record(config: Config, paths: RunPaths) -> None:
     adapter must be the one that it trained. The messages of the errors have the remedy.
 
     raises   StoreUnavailable if the record is missing or empty, RunDirectoryError for another `run.blobs` or
-             base policy, UnsupportedCheckpoint for another adapter
+             base policy, UnsupportedCheckpoint for another adapter or another policy of the KL term
     """
     _refuse_other_blobs(config, paths)
     _refuse_other_base(config, paths)
-    _refuse_other_adapter(config, paths)
+    _refuse_other_training(config, paths)
     address, earlier = paths.record_at(config.run.record), paths.record
     try:
         require_record(address)
@@ -181,14 +182,18 @@ def _refuse_other_base(config: Config, paths: RunPaths) -> None:
     """Check that version 0 is still the same policy: its episodes and its evaluation are in the record.
 
     The same policy in another folder passes. If the earlier folder or configuration cannot be read, there is
-    nothing to compare with. An exploration trains no policy, so it may change the one that it asks.
+    nothing to compare with. The files in the earlier folder may have been replaced, so the hash in the newest
+    checkpoint counts; a run that began with an earlier version of dartrl may have none. An exploration trains
+    no policy, so it may change the one that it asks.
     """
     if is_exploration(paths):
         return
     given = config.training.policy
     try:
         earlier = kept_config(paths.config).training.policy
-        is_other = not earlier.samefile(given) and fingerprint(earlier) != fingerprint(given)
+        is_other = not earlier.samefile(given) and fingerprint(given) != (
+            _recorded_base(paths) or fingerprint(earlier)
+        )
     except (ConfigError, CorruptCheckpoint, OSError):
         return
     if is_other:
@@ -198,11 +203,20 @@ def _refuse_other_base(config: Config, paths: RunPaths) -> None:
         )
 
 
-def _refuse_other_adapter(config: Config, paths: RunPaths) -> None:
-    """Check the adapter before config.toml changes. The trainer refuses it too, but then it is restarted."""
+def _recorded_base(paths: RunPaths) -> str | None:
+    """Return the hash of the base policy that the newest checkpoint names; None if there is none."""
+    for newest in list_checkpoints(paths.checkpoints)[-1:]:
+        with suppress(CorruptCheckpoint):
+            return base_sha256(read_state(newest))
+    return None
+
+
+def _refuse_other_training(config: Config, paths: RunPaths) -> None:
+    """Check the adapter, and the policy of the KL term, before config.toml changes. The trainer refuses them
+    too, but then it is restarted."""
     for newest in list_checkpoints(paths.checkpoints)[-1:]:
         with suppress(CorruptCheckpoint):  # `prepare_record` replaces it
-            refuse_other_adapter(newest, read_state(newest), config.training.lora)
+            refuse_other_training(newest, read_state(newest), config.training)
 
 
 def prepare_record(config: Config, paths: RunPaths, log: Any = None) -> int:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dart.core.types import Group, Step
+from dart.policy.adapter_files import fingerprint
 from dart.policy.base import Scorer
 from dart.policy.load import load
 from dart.policy.placement import ModelPlacement
@@ -42,6 +43,7 @@ from dart.training.loss import (
 from dart.training.passes import Pass, micro_batches, minibatches, passes_of_rank, shares
 from dart.training.pointer_loss import pointer_loss
 from dart.training.rank_group import RankGroup
+from dart.training.reference_policy import BASE_SHA256, base_sha256
 from dart.training.step_credit import StepCredit
 from dart.training.update_report import UpdateReport
 
@@ -136,6 +138,8 @@ class Learner:
         self.config = config
         self._ranks = ranks or RankGroup()
         self.version = 0 if resume is None else resume.state.version
+        began_with = None if resume is None else base_sha256(resume.state)
+        self._base_sha256 = fingerprint(base) if began_with is None and self._ranks.index == 0 else began_with
         folder = None if resume is None else resume.folder
         self._policy = load(base, placement=config.placement, resume=folder)
         if config.pointer_weight > 0 and self._policy.codec.pointer is None:
@@ -240,7 +244,9 @@ class Learner:
 
     def state(self) -> CheckpointState:
         """Return the content of the checkpoint's `state.json` for the current version."""
-        return CheckpointState(version=self.version, learner={"config": asdict(self.config)})
+        return CheckpointState(
+            version=self.version, learner={"config": asdict(self.config), BASE_SHA256: self._base_sha256}
+        )
 
     def copy_files(self) -> CheckpointCopy:
         """Copy the weights and the optimizer's state for a checkpoint. Every rank has to call this method."""

@@ -22,6 +22,8 @@ from dart.core.records import Evaluation, EvaluationPhase, EvaluationPlay, Event
 from dart.core.run_directory import RunPaths, claimed
 from dart.core.types import Outcome
 from dart.inspect.time_budget import TimeBudget
+from dart.policy.adapter_files import fingerprint
+from dart.policy.protocols import UnsupportedCheckpoint
 from dart.preflight.requirements import missing_policy
 from dart.run import app, run_record
 from dart.run.run_record import (
@@ -48,6 +50,7 @@ from dart.store.write_ahead_log import (
 from dart.telemetry.events import POOLS_SIZED, WORK_HELD
 from dart.testing.trajectories import step_at, trajectory_for
 from dart.training.learner_factory import learner_at
+from dart.training.reference_policy import BASE_SHA256
 from tests.recorded_run import record_run
 
 WEIGHTS = "weights.json"
@@ -730,6 +733,24 @@ def test_a_run_is_continued_with_the_same_base_policy_in_another_folder(
         shutil.rmtree(base)
 
     refuse_without_record(with_policy(config, elsewhere), paths)
+
+
+def test_a_run_with_a_kl_term_is_not_continued_when_its_base_policy_was_replaced_in_place(
+    tmp_path: Path, config: Config, paths: RunPaths
+) -> None:
+    base = a_policy(tmp_path / "base", "first")
+    state = CheckpointState(version=4, learner={BASE_SHA256: fingerprint(base)})
+    write_checkpoint(paths.checkpoints, state, lambda _: None)
+    refuse_without_record(config, paths)
+    restored = shutil.copytree(base, tmp_path / "restored")
+    (base / "model.safetensors").write_text("second")
+
+    with pytest.raises(UnsupportedCheckpoint, match=r"kl_beta.*Name a folder with the earlier files"):
+        refuse_without_record(config, paths)
+
+    refuse_without_record(with_policy(config, restored), paths)
+    without_kl = config.training.model_copy(update={"kl_beta": 0.0})
+    refuse_without_record(config.model_copy(update={"training": without_kl}), paths)
 
 
 def test_a_run_directory_that_was_moved_is_continued_with_its_base_policy(

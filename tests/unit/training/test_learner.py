@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from dart.core.types import Demonstration, Group, Step
+from dart.policy.adapter_files import fingerprint
 from dart.policy.codec import load_pixels
 from dart.policy.protocols import ForeignPrompt
 from dart.policy.sampling import AnswerScores, answer_scores, sample, teacher_forced
@@ -21,6 +23,7 @@ from dart.store.errors import BlobMissing
 from dart.training.batch_errors import Blame, NonFiniteUpdate, NothingToLearn, blame
 from dart.training.failure_penalty import FailurePenalty
 from dart.training.learner import Learner, LearnerConfig
+from dart.training.reference_policy import base_sha256
 from tests.tiny_small_policy import noise_png, tiny_small_policy
 
 pytestmark = pytest.mark.slow
@@ -412,6 +415,15 @@ def test_a_resumed_learner_goes_on_as_if_it_had_not_stopped(
     resumed.update([second], blobs)
     a, b = weights(straight, tmp_path / "a"), weights(resumed, tmp_path / "b")
     assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_every_version_names_the_base_policy_with_which_the_run_began(base: Path, tmp_path: Path) -> None:
+    replaced = shutil.copytree(base, tmp_path / "base")
+    began_with = fingerprint(replaced)
+    checkpoint = load_checkpoint(Learner(replaced, LearnerConfig(kl_beta=0.0)).save(tmp_path / "run"))
+    (replaced / "model.safetensors").write_bytes(b"of another release")
+    resumed = Learner(replaced, LearnerConfig(kl_beta=0.0), resume=checkpoint)
+    assert base_sha256(checkpoint.state) == base_sha256(resumed.state()) == began_with
 
 
 def test_a_saved_version_is_a_policy_the_auto_classes_load(base: Path, tmp_path: Path) -> None:
