@@ -63,8 +63,8 @@ from dart.store.store import Store
 from dart.store.write_ahead_log import copies_of_damaged_logs, damage_of_log, keep_damaged_log
 from dart.telemetry.emit import log_event
 from dart.telemetry.events import BLOBS_OWNED, CHECKPOINT_RESTORED, LOG_CUT, POOLS_SIZED, SCREENSHOTS_LOST
-from dart.training.learner_factory import refuse_other_training
-from dart.training.reference_policy import base_sha256
+from dart.training.learner_factory import refuse_other_adapter
+from dart.training.reference_policy import base_sha256, refuse_other_reference
 
 
 def begin_record(config: Config, paths: RunPaths) -> None:
@@ -212,11 +212,16 @@ def _recorded_base(paths: RunPaths) -> str | None:
 
 
 def _refuse_other_training(config: Config, paths: RunPaths) -> None:
-    """Check the adapter, and the policy of the KL term, before config.toml changes. The trainer refuses them
-    too, but then it is restarted."""
+    """Check the adapter and the policy of the KL term before config.toml changes.
+
+    The trainer refuses another adapter too, but then it is restarted. It does not compare the base policy,
+    because the hash of a large one takes many seconds of each restart.
+    """
     for newest in list_checkpoints(paths.checkpoints)[-1:]:
         with suppress(CorruptCheckpoint):  # `prepare_record` replaces it
-            refuse_other_training(newest, read_state(newest), config.training)
+            state = read_state(newest)
+            refuse_other_adapter(newest, state, config.training.lora)
+            refuse_other_reference(newest, state, config.training)
 
 
 def prepare_record(config: Config, paths: RunPaths, log: Any = None) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dart.config.config import Config
 from dart.config.published import published_dtype, publishes_adapter
-from dart.config.sections import CurationSettings, LoraSettings, TrainingSettings
+from dart.config.sections import CurationSettings, LoraSettings
 from dart.core.run_directory import RunPaths, mail_dir
 from dart.core.types import Group
 from dart.policy.configuration import is_small_policy
@@ -21,7 +21,6 @@ from dart.store.checkpoints import (
     remove_leftovers,
 )
 from dart.training.failure_penalty import FailurePenalty
-from dart.training.reference_policy import refuse_other_reference
 from dart.training.step_credit import StepCredit
 from dart.training.update_report import UpdateSummary
 
@@ -48,12 +47,12 @@ def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
     checkpoints   folder of the run's checkpoints
 
     Raises CorruptCheckpoint when the committed checkpoint is damaged, UnsupportedCheckpoint when it was
-    trained with another adapter or, if there is a KL term, from another base policy.
+    trained with another adapter.
     """
     remove_leftovers(checkpoints)
     resume = load_checkpoint(checkpoints / checkpoint_name(newest)) if newest > 0 else None
     if resume is not None:
-        refuse_other_training(resume.folder, resume.state, config.training)
+        refuse_other_adapter(resume.folder, resume.state, config.training.lora)
     if config.training.ranks > 1:
         from dart.training.distributed_learner import DistributedLearner
 
@@ -69,18 +68,11 @@ def learner_at(config: Config, newest: int, checkpoints: Path) -> AnyLearner:
     return Learner(config.training.policy, learner_config(config), resume=resume)
 
 
-def refuse_other_training(folder: Path, state: CheckpointState, configured: TrainingSettings) -> None:
-    """Raise UnsupportedCheckpoint if the configuration does not continue the training of a version.
+def refuse_other_adapter(folder: Path, state: CheckpointState, configured: LoraSettings) -> None:
+    """Raise UnsupportedCheckpoint if a version was trained with another adapter than the configured one.
 
     folder   folder of the version, for the message
     state    state of the learner of that version
-    """
-    _refuse_other_adapter(folder, state, configured.lora)
-    refuse_other_reference(folder, state, configured)
-
-
-def _refuse_other_adapter(folder: Path, state: CheckpointState, configured: LoraSettings) -> None:
-    """Refuse a version that was trained with another adapter than the configured one.
 
     Weights and moments of another rank do not fit. With another alpha, the same weights are another policy.
     Every version of a simulated learner is accepted, as it records no adapter, and every one of a small
