@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from dart.core.types import Outcome, RolloutState
 
@@ -221,6 +221,13 @@ RECENT_REWARDS = 32
 """How many of a task's newest rewards are read by default."""
 
 
+class SeedReward(NamedTuple):
+    """The reward of an episode, and the seed that it was played on."""
+
+    seed: int
+    reward: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatistics:
     """Figures of one task from all its rollouts in a run, and what was decided about it."""
@@ -229,8 +236,8 @@ class TaskStatistics:
     groups_opened: int
     finished: int = 0
     """Number of the task's trajectories that were ever stored."""
-    recent_rewards: tuple[float, ...]
-    """The rewards of its newest trajectories, newest last."""
+    recent: tuple[SeedReward, ...]
+    """The seeds and rewards of its newest trajectories, newest last."""
     newest_stored_unix_s: float | None = None
     """When its newest trajectory was stored; None before the first."""
     longest_success_steps: int | None

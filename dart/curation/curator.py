@@ -139,7 +139,7 @@ class Curator:
             self._to_help[rollout.group_id] = None
         was_stored = before is not None and before.state == RolloutState.STORED
         if rollout.state == RolloutState.STORED and not was_stored and rollout.reward is not None:
-            self.tasks.episode_ended(group.task_id, rollout.reward, rollout.num_steps)
+            self.tasks.episode_ended(group.task_id, group.seed, rollout.reward, rollout.num_steps)
         if is_completed:
             self.tasks.group_is_played(group.task_id, -1)
 

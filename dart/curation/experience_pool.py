@@ -14,11 +14,12 @@ demonstration as a hint (`guide_for`). It is used instead of the demonstration t
 (docs/decisions/0017-self-rolled-demonstrations.md).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from dart.core.records import DemonstrationSummary, GroupRecord
+from dart.core.records import DemonstrationSummary, GroupRecord, SeedReward
 from dart.core.types import SUCCESS_ABOVE
 from dart.curation import groups
 
@@ -75,25 +76,45 @@ class PoolRule:
         rollouts: int,
         chance: Random,
         known: Collection[DemonstrationSummary],
-        rewards: Sequence[float],
+        played: Sequence[SeedReward],
     ) -> int | None:
         """Return a seed that has a demonstration, for a task's next group; None: any seed will do.
 
         rollouts   number of rollouts of the group
         chance     source of the random choice
         known      the demonstrations of the task
-        rewards    the latest rewards of the task
+        played     the seeds and rewards of the task's latest episodes
 
         Only a group in which every rollout fails needs a demonstration. So such a seed is returned with the
-        probability that this happens, estimated from `rewards`.
+        probability that this happens: the share of the latest seeds on which every episode failed. A page
+        that always fails beside others that succeed counts in full.
+
+        Of the seeds with a demonstration, those that were solved lately are left out while there are others.
+        A seed is the more likely the more often its demonstrations were needed.
         """
-        if not self.matches_seeds:
+        if not self.matches_seeds or chance.random() >= self._share_of_failed_seeds(rollouts, played):
             return None
-        failing = sum(reward <= self.success_above for reward in rewards) / len(rewards) if rewards else 1.0
-        if chance.random() >= failing**rollouts:
-            return None
-        seeds = sorted({one.seed for one in (*self._trainable(known), *self._guides(known))})
-        return chance.choice(seeds) if seeds else None
+        uses: Counter[int] = Counter()
+        for one in {*self._trainable(known), *self._guides(known)}:
+            uses[one.seed] += 1 + one.uses
+        solved = {seed for seed, reward in played if reward > self.success_above}
+        seeds = sorted(uses.keys() - solved) or sorted(uses)
+        return chance.choices(seeds, [uses[seed] for seed in seeds])[0] if seeds else None
+
+    def _share_of_failed_seeds(self, rollouts: int, played: Sequence[SeedReward]) -> float:
+        """Return the share of the seeds in `played` on which every episode failed; 1 if too little is known.
+
+        A seed without a success counts once at least half of a group's episodes were played on it.
+        """
+        best: dict[int, float] = {}
+        for seed, reward in played:
+            best[seed] = max(reward, best.get(seed, reward))
+        episodes = Counter(seed for seed, _ in played)
+        succeeded = sum(reward > self.success_above for reward in best.values())
+        failed = sum(
+            reward <= self.success_above and 2 * episodes[seed] >= rollouts for seed, reward in best.items()
+        )
+        return failed / (failed + succeeded) if failed + succeeded else 1.0
 
     def _trainable(self, known: Collection[DemonstrationSummary]) -> list[DemonstrationSummary]:
         """Return the demonstrations that may be added to a group."""

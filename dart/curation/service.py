@@ -95,7 +95,7 @@ class CurationService:
     ) -> None:
         self.settings = settings
         self.record = record
-        self.curator = Curator(settings, record.snapshot(settings.kept_rewards))
+        self.curator = Curator(settings, record.snapshot(settings.kept_episodes))
         self._clock = clock
         self._on_decision = on_decision
         self._reported_overdue: tuple[int, int] | None = None
@@ -299,7 +299,7 @@ class CurationService:
     def _read_again(self) -> None:
         before = self.curator
         self.curator = Curator(
-            self.settings, self.record.snapshot(self.settings.kept_rewards), before.serving_version
+            self.settings, self.record.snapshot(self.settings.kept_episodes), before.serving_version
         )
         self.curator.continue_from(before)
 

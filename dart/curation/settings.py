@@ -21,6 +21,9 @@ TASK_ORDERS: Mapping[str, Callable[[Sequence[str], int], TaskOrder]] = {
 }
 """Class of the order of tasks for each value of `curation.task_order`."""
 
+KEPT_GROUPS = 8
+"""Number of full groups of a task whose episodes are kept, if the experience pool chooses seeds by them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuratorSettings:
@@ -59,8 +62,15 @@ class CuratorSettings:
 
     @property
     def kept_rewards(self) -> int:
-        """Number of a task's newest rewards that are kept; the next N is decided from the last N of them."""
+        """Number of a task's newest rewards that its N and the order of tasks are decided from."""
         return max(RECENT_REWARDS, self.quota.most)
+
+    @property
+    def kept_episodes(self) -> int:
+        """Number of a task's newest episodes that are kept: `kept_rewards`, and at least eight full groups if
+        the pool chooses seeds by them (`PoolRule.seed_for`)."""
+        by_seed = self.pool is not None and self.pool.matches_seeds
+        return max(self.kept_rewards, KEPT_GROUPS * self.quota.most if by_seed else 0)
 
 
 def settings_of(config: Config) -> CuratorSettings:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from dart.core.messages import OpenGroup
-from dart.core.records import DecisionKind, DemonstrationSummary, TaskDecision, TaskStatistics
+from dart.core.records import DecisionKind, DemonstrationSummary, SeedReward, TaskDecision, TaskStatistics
 from dart.curation import task_quarantine
 from dart.curation.indexed_heap import IndexedHeap
 from dart.curation.quota import success
@@ -26,7 +26,8 @@ class TaskState:
 
     task_id: str
     groups_opened: int
-    rewards: deque[float]
+    played: deque[SeedReward]
+    """The seeds and rewards of its latest episodes, newest last."""
     longest_success_steps: int | None
     rollouts: int
     """N, the number of rollouts of the task's next groups."""
@@ -38,6 +39,11 @@ class TaskState:
     why_quarantined: str = ""
     unfinished: int = 0
     """Number of the task's groups that are not complete yet."""
+
+    @property
+    def rewards(self) -> list[float]:
+        """The rewards of its latest episodes, newest last."""
+        return [reward for _, reward in self.played]
 
 
 class TaskTable:
@@ -64,7 +70,7 @@ class TaskTable:
         """Return the state of a task. If the task has none yet, a new state is made and kept."""
         if task_id not in self._tasks:
             new = TaskStatistics(
-                task_id=task_id, groups_opened=0, recent_rewards=(), longest_success_steps=None
+                task_id=task_id, groups_opened=0, recent=(), longest_success_steps=None
             )
             self._tasks[task_id] = self._read(new)
         return self._tasks[task_id]
@@ -82,10 +88,10 @@ class TaskTable:
         self[task_id].unfinished += change
         self._place(task_id)
 
-    def episode_ended(self, task_id: str, reward: float, num_steps: int | None) -> None:
-        """Update a task with the reward and the number of steps (None: unknown) of a stored episode."""
+    def episode_ended(self, task_id: str, seed: int, reward: float, num_steps: int | None) -> None:
+        """Update a task with the seed, the reward and the number of steps (None: unknown) of a stored episode."""
         task = self[task_id]
-        task.rewards.append(reward)
+        task.played.append(SeedReward(seed, reward))
         task.is_unjudged = True
         is_success = reward > self._rules.success_above
         if is_success and num_steps is not None:
@@ -170,7 +176,7 @@ class TaskTable:
         if rules.pool is not None:
             chance = Random(f"{rules.order_seed}/{task.task_id}/{task.groups_opened}/demonstrated")
             known = tuple(task.demonstrations.values())
-            if (seed := rules.pool.seed_for(task.rollouts, chance, known, task.rewards)) is not None:
+            if (seed := rules.pool.seed_for(task.rollouts, chance, known, task.played)) is not None:
                 return seed
         return next_seed(task.task_id, task.groups_opened, rules.seeds, rules.order_seed)
 
@@ -256,7 +262,7 @@ class TaskTable:
         task = TaskState(
             task_id=statistics.task_id,
             groups_opened=statistics.groups_opened,
-            rewards=deque(statistics.recent_rewards, maxlen=rules.kept_rewards),
+            played=deque(statistics.recent, maxlen=rules.kept_episodes),
             longest_success_steps=statistics.longest_success_steps,
             rollouts=rules.quota.at_first(None if number is None else int(number.after)),
             step_cap=largest if cap is None or rules.step_cap is None else min(largest, int(cap.after)),
@@ -288,7 +294,7 @@ class TaskTable:
 
     def _set_order(self, task_id: str, *, is_allowed: bool) -> None:
         task = self._tasks.get(task_id)
-        rewards = () if task is None else task.rewards
+        rewards = [] if task is None else task.rewards[-self._rules.kept_rewards :]
         rollouts = self._rules.quota.at_first(None) if task is None else task.rollouts
         self._order.place(
             task_id,

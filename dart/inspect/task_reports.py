@@ -83,7 +83,7 @@ def _report(
 
     played   what the record has of the task's episodes; None if no episode has finished
     """
-    recent = [reward > success_above for reward in played.recent_rewards] if played else []
+    recent = [reward > success_above for _, reward in played.recent] if played else []
     quarantine = task.health.quarantine if task.health.is_quarantined(now_s) else None
     pool = task.demonstrations.values()
     return TaskReport(

@@ -18,6 +18,7 @@ from dart.core.records import (
     GroupRecord,
     GroupState,
     RolloutRecord,
+    SeedReward,
     TaskDecision,
     TaskStatistics,
 )
@@ -129,7 +130,7 @@ FINISHED = "SELECT coalesce(sum(finished), 0) FROM task_statistics"
 STEPS_PLAYED = "SELECT coalesce(sum(steps_played), 0) FROM task_statistics"
 TASKS = "SELECT * FROM task_statistics ORDER BY task_id"
 RECENT_REWARDS = """
-    SELECT recent.task_id, recent.reward, recent.stored_unix_s FROM task_statistics
+    SELECT recent.task_id, recent.seed, recent.reward, recent.stored_unix_s FROM task_statistics
     JOIN trajectories AS recent ON recent.rollout_id IN (
         SELECT rollout_id FROM trajectories WHERE trajectories.task_id = task_statistics.task_id
         ORDER BY stored_unix_s DESC, rollout_id DESC LIMIT :last)
@@ -353,10 +354,10 @@ def read_groups(connection: Connection, condition: str, **values: Any) -> tuple[
 
 def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[TaskStatistics, ...]:
     """Statistics of every task, each with at most the `recent_rewards` newest rewards; no others are read."""
-    rewards: defaultdict[str, list[float]] = defaultdict(list)
+    recent: defaultdict[str, list[SeedReward]] = defaultdict(list)
     newest_stored_unix_s: dict[str, float] = {}
     for row in select(connection, RECENT_REWARDS, last=recent_rewards):
-        rewards[row.task_id].append(row.reward)
+        recent[row.task_id].append(SeedReward(row.seed, row.reward))
         newest_stored_unix_s[row.task_id] = row.stored_unix_s
     decided: defaultdict[str, dict[DecisionKind, TaskDecision]] = defaultdict(dict)
     for row in select(connection, NEWEST_DECISIONS):
@@ -368,7 +369,7 @@ def statistics_of_tasks(connection: Connection, recent_rewards: int) -> tuple[Ta
         record_of(
             TaskStatistics,
             row,
-            recent_rewards=tuple(rewards[row.task_id]),
+            recent=tuple(recent[row.task_id]),
             newest_stored_unix_s=newest_stored_unix_s.get(row.task_id),
             decided=decided[row.task_id],
             demonstrations=tuple(held[row.task_id]),
