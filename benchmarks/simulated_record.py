@@ -17,6 +17,7 @@ from dart.core.records import (
     GroupRecord,
     RolloutChange,
     RolloutRecord,
+    SeedReward,
     Snapshot,
     TaskStatistics,
 )
@@ -76,9 +77,7 @@ class SimulatedRecord:
                 replace(group, rollouts=tuple(self._members[group_id].values()))
                 for group_id, group in self._groups.items()
             ),
-            tasks=tuple(
-                replace(task, recent_rewards=task.recent_rewards[-recent_rewards:]) for task in tasks
-            ),
+            tasks=tuple(replace(task, recent=task.recent[-recent_rewards:]) for task in tasks),
             batch=self._batch,
             version=self._version,
         )
@@ -97,7 +96,7 @@ class SimulatedRecord:
         longest = max(num_steps, task.longest_success_steps or 0)
         self._tasks[lease.task_id] = replace(
             task,
-            recent_rewards=(*task.recent_rewards, reward)[-RECENT_REWARDS:],
+            recent=(*task.recent, SeedReward(lease.seed, reward))[-RECENT_REWARDS:],
             longest_success_steps=longest if reward > SUCCESS_ABOVE else task.longest_success_steps,
         )
 
@@ -164,5 +163,5 @@ class SimulatedRecord:
     def _task(self, task_id: str) -> TaskStatistics:
         known = self._tasks.get(task_id)
         return known or TaskStatistics(
-            task_id=task_id, groups_opened=0, recent_rewards=(), longest_success_steps=None
+            task_id=task_id, groups_opened=0, recent=(), longest_success_steps=None
         )

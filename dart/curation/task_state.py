@@ -69,9 +69,7 @@ class TaskTable:
     def __getitem__(self, task_id: str) -> TaskState:
         """Return the state of a task. If the task has none yet, a new state is made and kept."""
         if task_id not in self._tasks:
-            new = TaskStatistics(
-                task_id=task_id, groups_opened=0, recent=(), longest_success_steps=None
-            )
+            new = TaskStatistics(task_id=task_id, groups_opened=0, recent=(), longest_success_steps=None)
             self._tasks[task_id] = self._read(new)
         return self._tasks[task_id]
 
@@ -89,7 +87,7 @@ class TaskTable:
         self._place(task_id)
 
     def episode_ended(self, task_id: str, seed: int, reward: float, num_steps: int | None) -> None:
-        """Update a task with the seed, the reward and the number of steps (None: unknown) of a stored episode."""
+        """Update a task with a stored episode: its seed, its reward, its number of steps (None: unknown)."""
         task = self[task_id]
         task.played.append(SeedReward(seed, reward))
         task.is_unjudged = True

@@ -138,7 +138,7 @@ class Run:
             self.service.serving(self.serving)
 
     def check(self) -> None:
-        snapshot = self.record.snapshot()
+        snapshot = self.record.snapshot(self.settings.kept_episodes)
         book = self.service.curator
         if snapshot.version != book.trainer_version:
             return  # the trainer committed and could not say so
@@ -157,12 +157,12 @@ class Run:
             task, read = book.tasks[known.task_id], fresh.tasks[known.task_id]
             assert task.health.quarantine == read.health.quarantine
             assert [
-                (one.groups_opened, list(one.rewards), one.longest_success_steps, one.rollouts, one.step_cap)
+                (one.groups_opened, tuple(one.played), one.longest_success_steps, one.rollouts, one.step_cap)
                 for one in (task, read)
             ] == [
                 (
                     known.groups_opened,
-                    list(known.recent_rewards),
+                    known.recent,
                     known.longest_success_steps,
                     read.rollouts,
                     read.step_cap,

@@ -20,6 +20,7 @@ from dart.core.records import (
     DemonstrationSummary,
     GroupRecord,
     RolloutRecord,
+    SeedReward,
     Snapshot,
     TaskStatistics,
 )
@@ -128,9 +129,7 @@ def test_a_new_group_has_the_version_of_the_slowest_engine() -> None:
 
 
 def test_tasks_take_turns_over_what_the_record_knows() -> None:
-    known = TaskStatistics(
-        task_id="click-test", groups_opened=9, recent_rewards=(), longest_success_steps=None
-    )
+    known = TaskStatistics(task_id="click-test", groups_opened=9, recent=(), longest_success_steps=None)
     book = Curator(SETTINGS, Snapshot(groups=(), tasks=(known,), batch=None, version=0), 0)
     decision = book.work_for("env-000", NOW)
     assert isinstance(decision, OpenGroup)
@@ -139,7 +138,12 @@ def test_tasks_take_turns_over_what_the_record_knows() -> None:
 
 def test_a_solved_task_gets_fewer_groups_by_expected_spread() -> None:
     known = [
-        TaskStatistics(task_id=task, groups_opened=4, recent_rewards=rewards * 16, longest_success_steps=1)
+        TaskStatistics(
+            task_id=task,
+            groups_opened=4,
+            recent=tuple(SeedReward(0, reward) for reward in rewards * 16),
+            longest_success_steps=1,
+        )
         for task, rewards in (("click-test", (1.0, 1.0)), ("login-user", (1.0, 0.0)))
     ]
     settings = replace(SETTINGS, task_order=ByExpectedSpread, groups_per_update=100, quota=fixed_quota(8))
@@ -354,7 +358,7 @@ def test_no_demonstration_is_spent_on_a_group_that_is_too_old() -> None:
     known = TaskStatistics(
         task_id="click-test",
         groups_opened=2,
-        recent_rewards=(),
+        recent=(),
         longest_success_steps=None,
         demonstrations=(demonstration,),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dart.core.records import DemonstrationSummary, GroupRecord, RolloutRecord
+from dart.core.records import DemonstrationSummary, GroupRecord, RolloutRecord, SeedReward
 from dart.core.types import RolloutState
 from dart.curation.experience_pool import PoolRule
 
@@ -140,36 +140,67 @@ def test_where_the_screen_follows_from_the_seed_only_a_demonstration_of_that_see
     assert POOL.demonstration_for(ALL_FAILED, [other]) is other
 
 
+def episodes(*groups: tuple[int, Sequence[float]]) -> list[SeedReward]:
+    """The seeds and rewards of groups, each given by its seed and its rewards."""
+    return [SeedReward(seed, reward) for seed, rewards in groups for reward in rewards]
+
+
 def seeds_for(
-    rewards: Sequence[float], *known: DemonstrationSummary, pool: PoolRule = MATCHING
+    played: Sequence[SeedReward], *known: DemonstrationSummary, pool: PoolRule = MATCHING
 ) -> list[int | None]:
-    return [pool.seed_for(4, Random(number), known, rewards) for number in range(200)]
+    return [pool.seed_for(4, Random(number), known, played) for number in range(200)]
+
+
+FAILS = [0.0] * 4
 
 
 def test_a_task_that_always_fails_is_played_on_seeds_that_have_a_demonstration() -> None:
     known = [demonstration(1, seed=3), demonstration(2, seed=9)]
-    assert set(seeds_for([0.0] * 32, *known)) == {3, 9}
+    assert set(seeds_for(episodes((1, FAILS), (2, FAILS)), *known)) == {3, 9}
     assert set(seeds_for([], *known)) == {3, 9}
-    assert set(seeds_for([0.5] * 32, *known)) == {3, 9}
+    assert set(seeds_for(episodes((1, [0.5] * 4)), *known)) == {3, 9}
 
 
-def test_the_more_it_succeeds_the_less_often_and_never_where_no_group_would_fail() -> None:
+def test_such_a_seed_is_played_as_often_as_groups_fail_altogether() -> None:
     known = demonstration(1, seed=3)
-    half = seeds_for([0.0, 1.0], known)
-    assert 0 < half.count(3) < 40  # one in 16
-    assert set(seeds_for([1.0], known)) == {None}
+    mixed = [0.0, 0.0, 0.0, 1.0]
+    assert set(seeds_for(episodes((1, mixed), (2, mixed), (4, [1.0] * 4)), known)) == {None}
+    one_in_four = seeds_for(episodes((1, FAILS), (2, [1.0] * 4), (4, mixed), (5, mixed)), known)
+    assert 30 < one_in_four.count(3) < 70
+
+
+def test_a_seed_that_failed_counts_once_half_of_a_group_is_known_and_one_that_succeeded_at_once() -> None:
+    known = demonstration(1, seed=3)
+    assert set(seeds_for(episodes((1, [0.0]), (2, [1.0])), known)) == {None}
+    assert set(seeds_for(episodes((1, [0.0, 0.0]), (2, [1.0])), known)) == {None, 3}
+    assert set(seeds_for(episodes((1, [0.0])), known)) == {3}, "nothing is known"
+
+
+def test_seeds_that_were_solved_lately_are_left_out_while_others_have_a_demonstration() -> None:
+    known = [demonstration(1, seed=3), demonstration(2, seed=9)]
+    lately = episodes((1, FAILS), (2, FAILS), (3, [0.0, 0.0, 0.0, 1.0]))
+    assert set(seeds_for(lately, *known)) == {None, 9}
+    assert set(seeds_for(lately, known[0])) == {None, 3}
+
+
+def test_a_seed_is_the_more_likely_the_more_often_its_demonstrations_were_used() -> None:
+    known = [demonstration(1, seed=3), demonstration(2, seed=9, uses=3)]
+    drawn = seeds_for(episodes((1, FAILS)), *known, pool=replace(MATCHING, max_uses=0))
+    assert 20 < drawn.count(3) < 60  # one in five
+    assert drawn.count(3) + drawn.count(9) == len(drawn)
 
 
 def test_a_demonstration_that_can_only_guide_draws_groups_too() -> None:
     worn = demonstration(1, seed=3, uses=2)
-    assert set(seeds_for([0.0], worn, pool=replace(MATCHING, guided_attempts=2))) == {3}
+    assert set(seeds_for(episodes((1, FAILS)), worn, pool=replace(MATCHING, guided_attempts=2))) == {3}
 
 
-def test_used_up_demonstrations_and_tasks_without_seeds_draw_nobody() -> None:
-    assert set(seeds_for([0.0], demonstration(1, uses=2))) == {None}
-    assert set(seeds_for([0.0], demonstration(1, lacks_thought=True))) == {None}
-    assert set(seeds_for([0.0], demonstration(1, reward=0.4))) == {None}
-    assert set(seeds_for([0.0], demonstration(1), pool=POOL)) == {None}
+def test_used_up_demonstrations_and_tasks_without_seeds_draw_no_group() -> None:
+    failing = episodes((1, FAILS))
+    assert set(seeds_for(failing, demonstration(1, uses=2))) == {None}
+    assert set(seeds_for(failing, demonstration(1, lacks_thought=True))) == {None}
+    assert set(seeds_for(failing, demonstration(1, reward=0.4))) == {None}
+    assert set(seeds_for(failing, demonstration(1), pool=POOL)) == {None}
 
 
 # ---- thoughts, and what the policy did itself ----
@@ -250,7 +281,7 @@ def reads_of(pool: PoolRule, many: int) -> list[int]:
         lambda: pool.demonstration_for(ALL_FAILED, known),
         lambda: pool.guide_for(ALL_FAILED, known),
         lambda: pool.is_guide(known[0], known),
-        lambda: pool.seed_for(4, Random(0), known, [0.0]),
+        lambda: pool.seed_for(4, Random(0), known, [SeedReward(7, 0.0)]),
     ):
         before = Watched.reads
         assert decide()

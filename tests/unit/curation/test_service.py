@@ -10,7 +10,15 @@ import pytest
 
 from actors.codec import MAX_MESSAGE_BYTES, packed_bytes
 from dart.core.messages import BatchAhead, NoWorkYet, RecordDecisions
-from dart.core.records import Batch, DecisionKind, RolloutRecord, Snapshot, TaskDecision, TaskStatistics
+from dart.core.records import (
+    Batch,
+    DecisionKind,
+    RolloutRecord,
+    SeedReward,
+    Snapshot,
+    TaskDecision,
+    TaskStatistics,
+)
 from dart.core.types import FaultKind, RolloutLease, RolloutState
 from dart.curation.quota import fixed_quota
 from dart.curation.service import DECISIONS_MOST, CurationService, open_service, parts_of
@@ -169,7 +177,9 @@ class ManyTasks:
 
     def snapshot(self, recent_rewards: int) -> Snapshot:
         tasks = tuple(
-            TaskStatistics(task_id=task, groups_opened=1, recent_rewards=(1.0,), longest_success_steps=3)
+            TaskStatistics(
+                task_id=task, groups_opened=1, recent=(SeedReward(0, 1.0),), longest_success_steps=3
+            )
             for task in self.tasks
         )
         return Snapshot(groups=(), tasks=tasks, batch=None, version=0)

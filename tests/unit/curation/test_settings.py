@@ -88,7 +88,13 @@ def test_a_task_of_osworld_begins_alike_for_every_seed_and_its_demonstrations_jo
     ("rollouts", "kept"), [(8, RECENT_REWARDS), (RECENT_REWARDS + 1, RECENT_REWARDS + 1)]
 )
 def test_as_many_rewards_of_a_task_are_kept_as_its_largest_group_needs(rollouts: int, kept: int) -> None:
-    assert settings_with(f"rollouts_per_group={rollouts}").kept_rewards == kept
+    settings = settings_with(f"rollouts_per_group={rollouts}")
+    assert settings.kept_rewards == settings.kept_episodes == kept
+
+
+def test_the_episodes_of_eight_full_groups_are_kept_where_the_pool_chooses_seeds_by_them() -> None:
+    settings = settings_with("rollouts_per_group=8", "experience_pool.enabled=true")
+    assert (settings.kept_rewards, settings.kept_episodes) == (RECENT_REWARDS, 64)
 
 
 def test_demonstrations_are_used_and_tried_as_often_as_is_said() -> None:

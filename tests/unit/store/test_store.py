@@ -435,14 +435,14 @@ def test_what_a_success_is_may_change_and_the_longest_one_follows(places: Record
     assert found == [None, 3, 9, 5]
 
 
-def test_task_statistics_tell_recent_rewards_and_the_longest_success(store: Store) -> None:
+def test_task_statistics_tell_recent_seeds_and_rewards_and_the_longest_success(store: Store) -> None:
     group_id = store.open_group("click-test", 7, 4, 10, 0)
     for reward, steps in ((1.0, 3), (0.0, 9), (1.0, 2)):
         leased = lease(store, group_id)
         store.finish_rollout(leased.rollout_id, 1, trajectory_for(leased, reward, versions=[0] * steps))
     (statistics,) = store.task_statistics(recent_rewards=2)
     assert statistics.groups_opened == 1
-    assert statistics.recent_rewards == (0.0, 1.0)
+    assert statistics.recent == ((7, 0.0), (7, 1.0))
     assert statistics.longest_success_steps == 3
 
 
