@@ -59,16 +59,24 @@ UNSEEN_TASKS = tuple(
 )
 """Tasks of which the base policy sees nothing, neither demonstrations nor pages: a second set to train on."""
 
-WORDS_SHOWN = (("miniwob/focus-text-2", 3, 0.3), ("miniwob/click-widget", 8, 0.3))
-FORMS_SHOWN: Mapping[Coordinates, tuple[tuple[str, int, float], ...]] = {
-    "bins": (("miniwob/enter-password", 1, 0.03), ("miniwob/login-user", 4, 0.15)),
-    "pointer": (("miniwob/enter-password", 3, 0.1), ("miniwob/login-user", 5, 0.2)),
+SHOWN: Mapping[Coordinates, tuple[tuple[str, int, float], ...]] = {
+    "bins": (
+        ("miniwob/focus-text-2", 6, 0.5),
+        ("miniwob/click-widget", 24, 1.0),
+        ("miniwob/enter-password", 1, 0.03),
+        ("miniwob/login-user", 3, 0.1),
+    ),
+    "pointer": (
+        ("miniwob/focus-text-2", 3, 0.3),
+        ("miniwob/click-widget", 8, 0.3),
+        ("miniwob/enter-password", 3, 0.1),
+        ("miniwob/login-user", 5, 0.2),
+    ),
 }
 """Tasks of the laptop job of which the base policy imitates a few demonstrations: how many, and how often
-their steps are drawn, relative to 1 for other tasks. Without `WORDS_SHOWN` it would not know what the words
-of these two mean. With `FORMS_SHOWN` the policy with a pointer head sometimes solves forms. The one with bins
-hardly ever does when it samples, and learns them with the experience pool of configs/laptop.toml
-(docs/decisions/0039-the-laptop-jobs-pool.md)."""
+their steps are drawn, relative to 1 for other tasks. Without the first two it would not know what their words
+mean. With the last two the policy with a pointer head sometimes solves forms. The one with bins does not, and
+learns them with the experience pool of configs/laptop.toml (docs/decisions/0039-the-laptop-jobs-pool.md)."""
 
 MOVING = ("miniwob/chase-circle",)
 """Tasks whose elements have moved on when a screenshot of them is looked at."""
@@ -125,7 +133,7 @@ def laptop_base(coordinates: Coordinates = "bins") -> PretrainConfig:
     The scores of the pointer head are divided by more, so that both policies begin about as unsure.
     """
     tasks = Config().tasks.train
-    not_shown, shown = {*tasks, *UNSEEN_TASKS, *MOVING}, (*WORDS_SHOWN, *FORMS_SHOWN[coordinates])
+    not_shown, shown = {*tasks, *UNSEEN_TASKS, *MOVING}, SHOWN[coordinates]
     return PretrainConfig(
         episodes=tuple([(task, 85) for task in OTHER_TASKS] + [(task, count) for task, count, _ in shown]),
         measured_tasks=tasks,

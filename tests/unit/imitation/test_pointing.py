@@ -99,6 +99,21 @@ def test_the_recipe_softens_each_base_policy_as_its_card_says(coordinates: Coord
     assert f"| coordinates | {coordinates} |" in card
 
 
+@pytest.mark.parametrize(
+    ("coordinates", "folder"), [("bins", "base-policy"), ("pointer", "base-policy-pointer")]
+)
+def test_the_recipe_shows_each_base_policy_of_the_job_what_its_card_says(
+    coordinates: Coordinates, folder: str
+) -> None:
+    card = (bundled_folder() / folder / "README.md").read_text()
+    recipe = laptop_base(coordinates)
+    emphasis = dict(recipe.emphasis)
+    for task, episodes in recipe.episodes:
+        if task in recipe.measured:
+            assert f"{episodes} successful episodes of each of `{task}`" in card
+            assert f"| emphasis on `{task}` | {emphasis[task]:g} |" in card
+
+
 def test_the_base_policy_sees_no_page_of_a_task_that_is_measured_or_kept_apart() -> None:
     recipe = laptop_base()
     job = set(Config().tasks.train)
