@@ -328,7 +328,13 @@ def refuse_early_end(verdict: str, paths: RunPaths, remedy: str) -> None:
     what = f"{why}; {remedy}"
     if any(
         error in what
-        for error in ("StoreUnavailable", "CheckpointNotWritten", "CorruptCheckpoint", "OSError")
+        for error in (
+            "StoreUnavailable",
+            "BlobsUnavailable",
+            "CheckpointNotWritten",
+            "CorruptCheckpoint",
+            "OSError",
+        )
     ):
         raise DiskError(what)
     raise TemporaryError(what)

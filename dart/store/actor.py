@@ -23,7 +23,14 @@ from dart.config.sections import RunSettings
 from dart.core import messages as m
 from dart.core.record_address import parse_record_address
 from dart.store.blobs import SHARDS
-from dart.store.errors import BlobDamage, BlobsBusy, StoreBusy, StoreConflict, StoreUnavailable
+from dart.store.errors import (
+    BlobDamage,
+    BlobsBusy,
+    BlobsUnavailable,
+    StoreBusy,
+    StoreConflict,
+    StoreUnavailable,
+)
 from dart.store.event_retention import EVERY_S, Thinned
 from dart.store.run_blobs import run_blobs
 from dart.store.screenshot_sweep import ScreenshotsKept, ScreenshotSweeper
@@ -130,12 +137,13 @@ class StoreActor(Actor):
     def _sweep(self) -> None:
         """Delete the steps in the next shard that no row of the record names.
 
-        Killed environments and parked episodes that have ended leave such steps.
+        Killed environments and parked episodes that have ended leave such steps. A record that cannot be read
+        ends the actor, as in every call, so no sweep relies on it.
         """
         shard, self._shard = self._shard, (self._shard + 1) % SHARDS
         try:  # or, while the disk refuses, at the next round
             deleted = self._write(lambda store: store.sweep_steps(shard, self._lease_s))
-        except StoreUnavailable as error:  # a reader of these steps meets it, too
+        except BlobsUnavailable as error:  # a reader of these steps meets it, too
             self.log.warning("steps_not_swept", reason=str(error))
             return
         if isinstance(deleted, int) and deleted:

@@ -24,7 +24,14 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from dart.core.disk_errors import FULL_DISK
 from dart.core.run_directory import make_private
-from dart.store.errors import BlobCorrupt, BlobMissing, BlobUnreadable, StoreBusy, StoreUnavailable
+from dart.store.errors import (
+    BlobCorrupt,
+    BlobMissing,
+    BlobsUnavailable,
+    BlobUnreadable,
+    StoreBusy,
+    StoreUnavailable,
+)
 
 SHARDS = 256
 """Number of shards (parts) of a blob store. The first byte of a blob's sha256 is the number of its shard."""
@@ -291,7 +298,7 @@ def sync_path(path: Path) -> None:
 
 
 def unavailable(path: Path, error: OSError) -> StoreUnavailable:
-    kind = StoreBusy if error.errno in FULL_DISK else StoreUnavailable
+    kind = StoreBusy if error.errno in FULL_DISK else BlobsUnavailable
     return kind(
         f"{path} cannot be read or written: {error.strerror} (errno {error.errno}): "
         "free space there, correct the permissions of the folder, or check its disk and mount it again"

@@ -29,6 +29,10 @@ class BlobsBusy(StoreBusy):
     """The object storage of the blobs does not answer. This is temporary unless its address is wrong."""
 
 
+class BlobsUnavailable(StoreUnavailable):
+    """The disk or the object storage refuses a request for blobs until a person corrects the cause."""
+
+
 class StoreTooOld(StoreError, RunDirectoryError):
     """The database was made by a version of dartrl that is too old for this one to read."""
 

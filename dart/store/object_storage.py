@@ -5,7 +5,7 @@ AWS_SECRET_ACCESS_KEY, or from the role of the machine. AWS_ENDPOINT_URL names a
 and AWS_REGION its region.
 
 This module repeats a request a few times within seconds. If the storage still does not answer, it raises
-BlobsBusy, and the caller waits and tries again. An error that a person must correct is StoreUnavailable, with
+BlobsBusy, and the caller waits and tries again. An error that a person must correct is BlobsUnavailable, with
 the remedy.
 
 obstore starts threads, so a process that is going to fork must not use this module (`dart.run.child_task`).
@@ -28,7 +28,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 
 from dart.core.run_directory import make_private
 from dart.store.blobs import BlobEntry, BlobKind, checked, missing, sync_path
-from dart.store.errors import BlobsBusy, StoreUnavailable
+from dart.store.errors import BlobsBusy, BlobsUnavailable
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Entry(NamedTuple):
 class ObjectStorage:
     """Objects below one address, by keys such as `steps/ab/abcd….steps`. Can be pickled.
 
-    Methods that make a request raise BlobsBusy or StoreUnavailable.
+    Methods that make a request raise BlobsBusy or BlobsUnavailable.
     """
 
     def __init__(self, address: str, *, request_s: float = REQUEST_S, part_tries: int = 1) -> None:
@@ -209,7 +209,7 @@ class ObjectStorage:
         place, text = self.place(key), str(error)
         said = without_secrets(text) or type(error).__name__
         if "NoSuchBucket" in text:
-            return StoreUnavailable(
+            return BlobsUnavailable(
                 f"{place}: there is no such bucket: create it, or name another one in run.blobs"
             )
         if isinstance(error, exceptions.AlreadyExistsError | FileExistsError):
@@ -217,7 +217,7 @@ class ObjectStorage:
         if isinstance(error, exceptions.NotFoundError | FileNotFoundError):
             return Missing(f"{place} does not exist")
         if METADATA_SERVER in text:
-            return StoreUnavailable(
+            return BlobsUnavailable(
                 f"{place}: no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
                 f"give the machine a role that may use the bucket ({said})"
             )
@@ -227,7 +227,7 @@ class ObjectStorage:
                 f"time service here, such as chrony or systemd-timesyncd ({said})"
             )
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
-            return StoreUnavailable(
+            return BlobsUnavailable(
                 f"{place}: the credentials are refused: correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
                 f"or allow their owner to read, write, list and delete there ({said})"
             )

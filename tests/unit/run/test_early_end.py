@@ -74,6 +74,7 @@ def test_without_its_report_the_verdict_itself_is_said(tmp_path: Path) -> None:
         ("", TemporaryError),
         ("gave up: child 'curator' failed once more", TemporaryError),
         ("gave up: StoreUnavailable: the disk is full", DiskError),
+        ("gave up: BlobsUnavailable: the credentials are refused", DiskError),
         ("gave up: CheckpointNotWritten: checkpoint v000001 could not be written", DiskError),
         ("gave up: CorruptCheckpoint: checkpoint v000001: model.safetensors is corrupt", DiskError),
         ("gave up: OSError: [Errno 5] Input/output error", DiskError),

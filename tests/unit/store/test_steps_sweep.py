@@ -16,7 +16,7 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.store.actor import StoreActor
 from dart.store.blobs import READERS, SHARDS, FolderBlobs
-from dart.store.errors import StoreConflict
+from dart.store.errors import StoreConflict, StoreUnavailable
 from dart.store.event_retention import EVERY_S
 from dart.store.run_blobs import local_blobs
 from dart.store.serialization import pack_steps
@@ -245,3 +245,28 @@ def test_the_store_outlives_a_folder_of_steps_that_the_disk_does_not_list(
         bench.advance(EVERY_S)
         assert tried == ["*.steps"]
         assert bench.is_alive("store")
+
+
+def test_a_sweep_that_cannot_read_the_record_ends_the_store_and_deletes_nothing(
+    places: RecordPlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.store.actor.SHARDS", 1)
+    address = places.empty()
+    with Store(address, steps=steps_of(tmp_path)) as store:
+        store.add_version()
+    blobs = steps_of(tmp_path)
+    orphan = aged(blobs, contents_of(0, 1)[0], 1.0)
+
+    def damaged(*_: object) -> frozenset[str]:
+        raise StoreUnavailable("store.db: it is damaged")
+
+    with InMemorySystem(tmp_path) as bench:
+        args = {"store": str(address), "config": Config().model_dump(mode="json")}
+        bench.start(StoreActor, "store", args=args)
+        with monkeypatch.context() as failing:
+            failing.setattr(Store, "unnamed_steps", damaged)
+            with pytest.raises(StoreUnavailable, match="it is damaged"):
+                bench.advance(EVERY_S)
+        bench.advance(EVERY_S)
+        assert not bench.is_alive("store")
+    assert blobs.exists(orphan)
