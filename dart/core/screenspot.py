@@ -144,7 +144,7 @@ class _FileReader:
             kind=str(entry.get("kind", "")),
             query=str(entry.get("query", "")),
             elements=tuple(self._elements(number, entry, size)),
-            provenance=entry.get("provenance", {}),
+            provenance=self._provenance(number, entry),
         )
 
     def _text(self, number: int, entry: Mapping[str, Any], key: str) -> str:
@@ -195,6 +195,14 @@ class _FileReader:
                 yield cut_box(left, top, left + width, top + height, size)
             except ValueError as error:
                 raise self._refusal(number, f"in elements, {error}; correct or remove it") from error
+
+    def _provenance(self, number: int, entry: Mapping[str, Any]) -> dict[str, Any]:
+        found = entry.get("provenance", {})
+        if not isinstance(found, dict):
+            raise self._refusal(
+                number, f"expected provenance to be an object, got {found!r}; correct or remove it"
+            )
+        return found
 
     def _refusal(self, number: int, problem: str) -> GroundingDataError:
         return GroundingDataError(f"{self._file}, entry {number}: {problem}")

@@ -120,6 +120,11 @@ def test_a_box_that_is_a_pixel_too_large_is_cut(tmp_path: Path) -> None:
         ([V2, {**V2, "elements": [[1, 2, 3]]}], "entry 1: expected elements"),
         ([{**V2, "elements": [[1, 2, 0, 9]]}], "entry 0: in elements, .* correct or remove it"),
         ([{**V2, "elements": [[90, 2, 40, 9]]}], "entry 0: in elements, .* lies outside"),
+        (
+            [V2, {**V2, "provenance": "shop"}],
+            "entry 1: expected provenance to be an object, got 'shop'; correct or remove it",
+        ),
+        ([{**V2, "provenance": None}], "entry 0: expected provenance to be an object, got None"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_entry(tmp_path: Path, entries: Any, problem: str) -> None:
