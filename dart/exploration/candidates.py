@@ -1,6 +1,7 @@
 """The actions that exploration may try on a screen, and the inputs (`Action`) that carry them out. Pure."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from dart.core.actions import Action, Click, Hotkey, Scroll, Type
 from dart.core.exploration import Box, Candidate, ExploreAct, PageScreen
@@ -15,6 +16,9 @@ same effect."""
 def candidates_of(screen: PageScreen) -> tuple[Candidate, ...]:
     """Return the candidates of a screen in document order, then those that scroll; at most CANDIDATES_MOST.
 
+    Of too many, the last ones of the document are left out. Those that scroll stay, because only they show
+    the rest of a long page.
+
     No two candidates have the same key, and no two of one act have the same click point. A label and its
     control, or a row and its link, often share that point; the first one in the document is kept.
     """
@@ -26,9 +30,8 @@ def candidates_of(screen: PageScreen) -> tuple[Candidate, ...]:
             if (act, *centre(element.box)) not in clicked:
                 clicked.add((act, *centre(element.box)))
                 found.setdefault(candidate.key, candidate)
-    for act in screen.scrolls:
-        found[act] = Candidate(act=act)
-    return tuple(found.values())[:CANDIDATES_MOST]
+    scrolls = [Candidate(act=act) for act in screen.scrolls]
+    return (*islice(found.values(), CANDIDATES_MOST - len(scrolls)), *scrolls)
 
 
 def actions_of(candidate: Candidate, screen: PageScreen, texts: Sequence[str]) -> tuple[Action, ...]:

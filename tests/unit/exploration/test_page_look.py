@@ -223,6 +223,15 @@ def test_candidates_are_bounded_and_named_apart_by_place() -> None:
     assert len(found_keys) == CANDIDATES_MOST
 
 
+def test_a_screen_with_more_elements_than_candidates_is_scrolled_nevertheless() -> None:
+    scrolls = (ExploreAct.SCROLL_DOWN, ExploreAct.SCROLL_UP)
+    many = [button("Buy", row=row) for row in range(CANDIDATES_MOST + 5)]
+    found = candidates_of(replace(screen("a", elements=many), scrolls=scrolls))
+    assert len(found) == CANDIDATES_MOST
+    assert [one.act for one in found[-2:]] == [*scrolls]
+    assert [one.box for one in found[:-2]] == [one.box for one in many[: CANDIDATES_MOST - 2]]
+
+
 def test_a_key_survives_a_small_move() -> None:
     one = Candidate(act=ExploreAct.CLICK, role="link", text="Home", box=(8, 8, 40, 20))
     assert one.key == Candidate(act=ExploreAct.CLICK, role="link", text="Home", box=(10, 9, 42, 21)).key
