@@ -31,6 +31,10 @@ ANSWER_BYTES_MOST = 64 << 20
 FILE_BYTES_MOST = 64 << 20
 """Largest file that is copied. Logs, reports and crash files are renamed or cut long before."""
 
+FILES_MOST = 20_000
+"""Largest number of files in a mirror. An actor has two logs and ten crash files, seldom more, and a run has
+at most `ACTORS_MOST` environments and engines."""
+
 BOARD_BYTES_MOST = 256 << 20
 """Largest size of a board that is unpacked; that of a run with `ACTORS_MOST` actors fits in."""
 

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -46,6 +46,7 @@ from dart.run.inspection_client import ANSWER_S, InspectionClient, Unreachable
 from dart.run.inspection_protocol import (
     FILE_BYTES,
     FILE_BYTES_MOST,
+    FILES_MOST,
     FOLDERS,
     FileState,
     MachineState,
@@ -230,6 +231,7 @@ class Mirror:
 
     def _show(self, client: InspectionClient) -> None:
         state = client.state(sorted(self._about))
+        self._remove_unlisted(state.files)
         for file in state.files:
             self._fetch(client, file)
         if state.board_bytes:
@@ -302,6 +304,23 @@ class Mirror:
             signals.note(self.paths, ending.signal, ending.since_unix_s)
 
     # files
+
+    def _remove_unlisted(self, files: Sequence[FileState]) -> None:
+        """Remove files that the run directory does not have any more, and what fetches that failed have left.
+
+        Raises Unreachable for more files than a mirror may have.
+        """
+        if len(files) > FILES_MOST:
+            raise Unreachable(
+                f"sends an answer that cannot be used: it lists {len(files)} files, which is more than "
+                f"{FILES_MOST}"
+            )
+        listed = {(file.folder, file.name) for file in files}
+        for folder in FOLDERS:
+            for path in (self.paths.root / folder).iterdir():
+                if (folder, path.name) not in listed:
+                    path.unlink()
+                    self._known.pop((folder, path.name), None)
 
     def _fetch(self, client: InspectionClient, file: FileState) -> None:
         """Fetch the new bytes of a file that grows, or the whole file if another file took its name."""

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -228,6 +229,26 @@ def test_a_log_is_whole_after_a_request_for_one_of_its_parts_failed(
     assert (mirror.paths.logs / log.name).read_bytes() == log.read_bytes()
 
 
+def test_a_mirror_keeps_no_file_that_the_run_does_not_have_any_more(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror]
+) -> None:
+    answering.paths.crash.mkdir(exist_ok=True)
+    there = answering.paths.crash / "env-000.1.txt"
+    there.write_text("an error")
+    mirror = open_mirror()
+    mirror.fetch_logs("env-000")
+    here = mirror.paths.crash / there.name
+    assert here.read_text() == "an error"
+
+    there.unlink()
+    mirror.refresh()
+    assert not here.exists()
+
+    there.write_text("another one")
+    mirror.refresh()
+    assert here.read_text() == "another one"
+
+
 def test_a_run_that_drains_shows_its_signals(
     answering: ControlMachine, open_mirror: Callable[[], Mirror]
 ) -> None:
@@ -441,6 +462,17 @@ def test_an_endpoint_that_answers_more_than_any_run_has_fills_neither_memory_nor
     mirror = open_mirror()
     assert said in mirror.trouble
     assert state_of_main(mirror.paths.root, os.getpid()) == UNREACHABLE
+
+
+def test_an_endpoint_that_lists_more_files_than_any_run_has_fills_no_disk(
+    answering: ControlMachine, open_mirror: Callable[[], Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.run.mirror.FILES_MOST", 10)
+    for number in range(11):
+        (answering.paths.root / "reports" / f"pool-{number}.jsonl").touch()
+    mirror = open_mirror()
+    assert re.search(r"cannot be used: it lists \d\d files, which is more than 10", mirror.trouble)
+    assert list((mirror.paths.root / "reports").iterdir()) == []
 
 
 def test_a_board_that_cannot_be_unpacked_is_an_answer_that_cannot_be_used(
