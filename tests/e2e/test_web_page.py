@@ -393,3 +393,36 @@ async def test_a_chart_says_its_figures_to_the_keys(address: str, page: tuple[Cd
     await press(session, "Escape")
     assert await session.evaluate(moment) == ""
     assert told == []
+
+
+async def test_a_screen_reader_hears_a_notice_when_it_comes_and_not_again_when_its_figures_change(
+    address: str, page: tuple[CdpSession, list[str]]
+) -> None:
+    session, told = page
+    await opened(session, address)
+    await session.evaluate(LEAVE)
+    await session.evaluate(
+        """
+        window.heard = [];
+        const spoken = document.querySelector("[role=status][data-spoken]");
+        new MutationObserver(() => heard.push(spoken.textContent)).observe(spoken, { childList: true });
+        0
+        """
+    )
+
+    for shown in (
+        "<p>the store waits (1.2 GiB are free)</p>",
+        "<p>the store waits (998.7 MiB are free)</p>",
+        "<p>the store waits (12 B are free)</p>\n<p>the trainer waits</p>",
+        "",
+    ):
+        await session.evaluate(f"offer({{name: 'notices', html: {shown!r}}}); 0")
+        inside = await session.evaluate("document.getElementById('part-notices').innerHTML")
+        assert inside == shown
+
+    assert await session.evaluate("heard") == [
+        "the store waits (1.2 GiB are free)",
+        "the store waits (12 B are free) the trainer waits",
+        "",
+    ]
+    assert told == []

@@ -104,8 +104,18 @@ function replace(place, html) {
   wanted.innerHTML = html;
   const read = [...place.querySelectorAll("[data-keep-end]")].filter(isRead);
   become(place, wanted.content);
+  if (place.id === "part-notices") announce(place.textContent);
   place.querySelectorAll("[data-keep-end]").forEach((log) => { if (!read.includes(log)) log.scrollTop = log.scrollHeight; });
   if (lastPointer) readChart({ target: document.elementFromPoint(lastPointer.clientX, lastPointer.clientY), clientX: lastPointer.clientX });
+}
+
+// A screen reader speaks the notices when one comes, goes or says something else, not when only a figure changes.
+const FIGURE = /\d[\d.,:]*( ([KMG]i)?B)?/g;
+
+function announce(text) {
+  const spoken = document.querySelector("[data-spoken]");
+  const wanted = text.replace(/\s+/g, " ").trim();
+  if (spoken.textContent.replace(FIGURE, "") !== wanted.replace(FIGURE, "")) spoken.textContent = wanted;
 }
 
 // Whether the reader has scrolled up in a log; at its end it goes on with the end.

@@ -359,12 +359,15 @@ def test_the_tree_names_above_its_rows_which_actors_cannot_work(client: TestClie
     assert 'href="/actor?name=env-001"' in above
 
 
-def test_notices_are_announced_by_a_part_of_their_own_that_changes_with_nothing_else(
+def test_notices_are_announced_by_a_text_of_their_own_that_does_not_change_with_their_figures(
     client: TestClient,
 ) -> None:
     shown = client.get("/").text
-    assert '<div id="part-notices" class="part" role="status">' in shown
+    assert '<div id="part-notices" class="part">' in shown
+    notices = re.findall(r'<p class="notice warn">(.*?)</p>', shown)
+    assert f'<p class="unseen" data-spoken role="status">{" ".join(notices)}</p>' in shown
     assert shown.count('role="status"') == 2  # the other one says that the page is not followed
+    assert client.get("/tree").text.count('role="status"') == 1
 
 
 def test_the_title_of_a_page_names_its_run_so_that_tabs_of_two_runs_differ(
