@@ -28,7 +28,8 @@ MEANINGS = {
     DropReason.TASK_QUARANTINED: "the task was in quarantine because of faults",
     DropReason.STALE: "a step is older than the staleness bound allows",
 }
-"""What outcomes and reasons of drops mean, shown when the pointer is over the word."""
+"""What outcomes and reasons of drops mean. The page of an episode shows it, and lists show it when the
+pointer is over the word."""
 
 
 @cache

@@ -370,6 +370,22 @@ def test_notices_are_announced_by_a_text_of_their_own_that_does_not_change_with_
     assert client.get("/tree").text.count('role="status"') == 1
 
 
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("/trajectory?id=2", "(the policy declared the task done)"),
+        ("/trajectory?id=5", "(all rollouts of the group have the same reward: nothing to learn from)"),
+        ("/trajectory?id=e1", "(the answer of the policy was no action)"),
+        ("/actor?name=rollout-0", "engines: answering at least one request"),
+    ],
+)
+def test_what_words_and_figures_mean_can_be_read_without_a_pointer(
+    client: TestClient, address: str, words: str
+) -> None:
+    _, _, main = client.get(address).text.partition("<main")
+    assert words in re.sub("<[^>]*>", "", main)
+
+
 def test_the_title_of_a_page_names_its_run_so_that_tabs_of_two_runs_differ(
     client: TestClient, recorded: RunPaths
 ) -> None:
