@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ from dart.config.config import Config
 from dart.config.layers import to_toml
 from dart.core import errors
 from dart.core.errors import DartError, TemporaryError, UnavailableError
+from dart.core.run_directory import RunPaths
+from dart.inspect.sidecar_status import CLUSTER, Sidecar, remove_sidecar, write_sidecar
+from dart.inspect.terminal_safe import one_line
 
 LOOK_S = 0.5
 """Interval in seconds at which Ray is asked which nodes are alive."""
@@ -126,6 +130,8 @@ class Launcher:
     the control node, which has no follower, a reference that fails when its agent ends."""
     _starting: dict[str, tuple[StartAgent, "Future[list[Agent]]"]] = field(default_factory=dict)
     _facts_of_control: NodeFacts = field(init=False)
+    _shown: str = ""
+    """What `dartrl status` shows of nodes without an agent."""
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16))
 
     def __post_init__(self) -> None:
@@ -168,6 +174,7 @@ class Launcher:
                     self._report(action)
                 case StartAgent():
                     self._start(action)
+        self._show_reasons_down()
 
     def renew_leases(self) -> None:
         """Renew the lease at every agent, until the process ends.
@@ -240,6 +247,22 @@ class Launcher:
             _kill(agent)
         self.control.handle.gone.remote(news.host)
 
+    def _show_reasons_down(self) -> None:
+        """Have `dartrl status` name the nodes without an agent, with the reasons."""
+        reasons = self._membership.reasons_down()
+        text = "; ".join(
+            f"node {host} has no agent, and is tried again: {one_line(why)}" for host, why in reasons.items()
+        )
+        paths = RunPaths(Path(self.job.run_dir))
+        if text == self._shown or not paths.config.exists():  # before it, the directory has no run
+            return
+        with suppress(OSError):  # on a full disk: at the next look
+            if text:
+                write_sidecar(paths, Sidecar(name=CLUSTER, is_well=False, text=text))
+            else:
+                remove_sidecar(paths, CLUSTER)
+            self._shown = text
+
     def _start(self, order: StartAgent) -> None:
         self.log.info("node_starting", host=order.node.name, number=order.number)
         self._starting[order.node.name] = order, self._threads.submit(self._started, order)
@@ -281,6 +304,7 @@ class Launcher:
             self.agents[host] = agent
             introduce(self.agents.values())
             self._begin(agent, order.number)
+            self._membership.began(host)
         return failed
 
     def _collect_ends(self) -> list[tuple[str, int, str]]:

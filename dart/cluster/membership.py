@@ -43,6 +43,8 @@ class _Member:
     is_up: bool = True
     failures: int = 0
     start_at_s: float = 0.0
+    why_down: str = ""
+    """Why its newest agent ended or did not start; empty when another one has started."""
 
 
 @dataclass(slots=True)
@@ -84,6 +86,15 @@ class Membership:
             and member.is_up
         )
 
+    def began(self, host: str) -> None:
+        """Note that the agent of an order has started."""
+        if host in self._members:
+            self._members[host].why_down = ""
+
+    def reasons_down(self) -> dict[str, str]:
+        """Return, by host, why nodes that Ray reports as alive have no agent."""
+        return {host: member.why_down for host, member in self._members.items() if member.why_down}
+
     def ended(self, host: str, number: int, reason: str, now_s: float) -> Iterator[MembershipAction]:
         """Note that an agent or its actor system ended, and yield what to do.
 
@@ -93,6 +104,6 @@ class Membership:
         if member is None or member.number != number or not member.is_up:
             return
         member.failures = 1 if now_s - member.since_s >= BACKOFF.reset_after_s else member.failures + 1
-        member.is_up = False
+        member.is_up, member.why_down = False, reason
         member.start_at_s = now_s + backoff_s(BACKOFF, member.failures, draw=0.5)
         yield ReportGone(host, reason)

@@ -16,7 +16,11 @@ CONTROL = "control"
 INSPECTION = "inspection"
 """The inspection endpoint. In a mirror, its status says whether this machine can reach the endpoint."""
 
-NAMES = (WEB, TRACKING, CONTROL, INSPECTION)
+CLUSTER = "cluster"
+"""The process that is connected to Ray. It has a status only while a node that Ray reports as alive has no
+agent."""
+
+NAMES = (WEB, TRACKING, CONTROL, INSPECTION, CLUSTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,6 +17,8 @@ from dart.cluster.plan import ClusterNode, NodePlan, could_carry, plan_cluster
 from dart.cluster.ray_agents import Agent
 from dart.config.cluster import ClusterConfig, PlaceSettings
 from dart.config.config import load_config
+from dart.core.run_directory import RunPaths
+from dart.inspect.sidecar_status import read_sidecars
 
 CONTROL = NodeFacts(
     node="a", user=os.getuid(), python="3.11.7", source="0.1.0+abc", packages={}, free_bytes=10 * 2**30
@@ -71,6 +74,24 @@ def test_a_node_that_comes_back_unlike_the_others_gets_no_actors_and_the_log_say
     assert ended.args == ("node_ended",)
     assert ended.kwargs["reason"].startswith(reason)
     assert "b" not in running.agents
+
+
+def test_the_status_of_the_run_names_a_node_whose_probe_failed_until_its_agent_has_started(
+    running: Launcher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paths = RunPaths(tmp_path)
+    paths.config.touch()
+    running.job = replace(running.job, run_dir=str(tmp_path))
+    monkeypatch.setattr(probes, "_facts_of", facts(missing=("no browser",)))
+    look_until_b_has_answered(running)
+    (shown,) = read_sidecars(paths)
+    assert not shown.is_well
+    assert shown.text == "node b has no agent, and is tried again: requirements: b: no browser"
+
+    monkeypatch.setattr(probes, "_facts_of", facts())
+    running._membership._members["b"].start_at_s = 0.0
+    look_until_b_has_answered(running)
+    assert read_sidecars(paths) == ()
 
 
 def test_a_node_that_comes_back_as_it_was_gets_its_agent(

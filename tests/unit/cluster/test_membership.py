@@ -101,3 +101,20 @@ def test_an_agent_of_the_control_node_that_ends_is_started_again() -> None:
     members = launched()
     assert list(members.ended("a", 1, "why", 0.0)) == [ReportGone("a", "why")]
     assert seen(members, B, C, now_s=1.0) == [StartAgent(CONTROL, 2)]
+
+
+def test_why_a_node_has_no_agent_is_known_until_the_next_one_has_started() -> None:
+    members = launched()
+    ended(members, 1, now_s=1.0)
+    assert members.reasons_down() == {"b": "why"}
+    assert seen(members, B, C, now_s=10.0) == [StartAgent(B, 2)]
+    assert members.reasons_down() == {"b": "why"}
+    members.began("b")
+    assert members.reasons_down() == {}
+
+
+def test_a_node_that_is_gone_needs_no_agent() -> None:
+    members = launched()
+    ended(members, 1, now_s=1.0)
+    seen(members, C, now_s=2.0)
+    assert members.reasons_down() == {}
