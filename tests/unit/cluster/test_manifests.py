@@ -56,10 +56,10 @@ def test_setup_commands_run_in_the_shell_that_starts_ray() -> None:
 
 
 @pytest.mark.parametrize("is_trusted", [False, True])
-def test_a_shell_starts_ray_with_nice_0_and_not_at_all_after_a_setup_that_failed(
+def test_a_shell_starts_ray_with_nice_0_and_the_core_limit_of_its_machine_and_not_after_a_failed_setup(
     tmp_path: Path, is_trusted: bool
 ) -> None:
-    said = "$1, $RAY_worker_niceness, $RAY_memory_monitor_refresh_ms"
+    said = "$1, $RAY_worker_niceness, $RAY_memory_monitor_refresh_ms, $(ulimit -c)"
     (tmp_path / "ray").write_text(f'#!/bin/sh\necho "{said}" >> {tmp_path}/started\n')
     (tmp_path / "ray").chmod(0o700)
 
@@ -69,11 +69,11 @@ def test_a_shell_starts_ray_with_nice_0_and_not_at_all_after_a_setup_that_failed
         line = found["head_start_ray_commands"][-1]
         (tmp_path / "started").write_text("")
         in_shell = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-        shell = ["bash", "-c", f"ulimit -H -c 0; {line}"]
+        shell = ["bash", "-c", f"ulimit -S -c 0; {line}"]
         subprocess.run(shell, env=in_shell, capture_output=True, check=False)
         return (tmp_path / "started").read_text()
 
-    assert started("true") == "start, 0, 0\n", "a machine may refuse the limit of core files"
+    assert started("true") == "start, 0, 0, 0\n"
     assert started("false") == ""
 
 
