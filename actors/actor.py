@@ -23,6 +23,7 @@ other mail meanwhile. An uncaught exception ends the process: its supervisor
 decides what happens next. An expected outcome is a value.
 """
 
+from asyncio import iscoroutine
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, ClassVar, TypeVar
@@ -247,7 +248,13 @@ class Actor:
         """Run a coroutine on this actor's asyncio loop, without a deadline; await the future for its result.
 
         An error of the coroutine is raised where the future is awaited; without an await the actor crashes.
+        Raises ActorError for anything but a coroutine, which would never be run.
         """
+        if not iscoroutine(coroutine):
+            raise ActorError(
+                f"{self.identity.name!r} called in_loop with {coroutine!r}; the call takes a coroutine, "
+                "which an `async def` function returns when it is called"
+            )
         return self.__work.in_loop(coroutine)
 
     # ---- other actors ----

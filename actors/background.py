@@ -233,9 +233,23 @@ class BackgroundWorker:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._loop_thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="asyncio")
+            run = partial(_run_until_stopped, self._loop)
+            self._loop_thread = threading.Thread(target=run, daemon=True, name="asyncio")
             self._loop_thread.start()
         return self._loop
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped.
+
+    A coroutine that raises SystemExit or KeyboardInterrupt ends the run of the loop. Its future gets this
+    error when the loop runs again.
+    """
+    while True:
+        try:
+            return loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            continue
 
 
 async def _cancel_others() -> None:

@@ -183,7 +183,7 @@ def _packed(envelope: Envelope, name: str | None, content: Any) -> bytes:
                 content,
             )
         )
-    except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise TypeError(f"{name} cannot be packed: {error}") from error
 
 
@@ -278,4 +278,7 @@ def _decoder(name: str) -> msgspec.msgpack.Decoder[Any]:
     cls = _TYPES.get(name)
     if cls is None:
         raise MalformedMessage(f"unknown message type {name!r}; the receiver has not imported its module")
-    return msgspec.msgpack.Decoder(cls)
+    try:
+        return msgspec.msgpack.Decoder(cls)
+    except (TypeError, NameError) as error:  # such as the union `str | bytes`
+        raise MalformedMessage(f"{name} has a field that no message can carry: {error}") from error

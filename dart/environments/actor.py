@@ -4,7 +4,8 @@ Asks       the curator for work and to record the result of an evaluation, an en
            the store to keep the finished trajectory
 Tells      weight_sync which engine did not reply, the store how busy it was
 Waits for  its own asyncio loop, which drives the environment; every call there has a deadline
-Dies when  the environment fails several times in a row: the supervisor backs off and starts the actor again
+Dies when  the environment fails several times in a row, or one of its calls lasts longer than a lease: the
+           supervisor backs off and starts the actor again
 On stop    finishes the episode if it ends soon enough; else parks it, that is, stores its steps in the
            record; cancels a reset or an evaluation that takes too long, and closes the environment
 On restart the curator revokes the lease of the dead incarnation and the rollout is played again from its
@@ -27,6 +28,7 @@ from dart.core.actions import is_action
 from dart.core.record_address import parse_record_address
 from dart.core.records import EvaluationPlay, StoredResult
 from dart.core.types import FaultKind, RolloutLease, Step, Trajectory
+from dart.environments.call_watch import CHECK_S
 from dart.environments.episode import EpisodeTask, Interrupted, PlayedEpisode, Player, ReplayFailed, StopEvent
 from dart.environments.factory import environment_of
 from dart.environments.faults import EnvironmentFault, FileUnreachable, InfrastructureFault
@@ -90,6 +92,7 @@ class EnvironmentActor(Actor):
         self._stopping = StopEvent()
         self._over: Future[None] = Future()
         self.every(load_every_s(config), self._record_load)
+        self.every(CHECK_S, self._check_call)
         self.after(0.0, self._play_for_ever)
 
     async def on_stop(self) -> None:
@@ -129,6 +132,11 @@ class EnvironmentActor(Actor):
             return True
         deadline_s = self.config.environments.observe_deadline_s
         return await self.in_loop(self.environment.healthy(deadline_s=deadline_s))
+
+    def _check_call(self) -> None:
+        """End this actor if a call of its environment does not return. A stop has a time limit of its own."""
+        if not self.is_stopping:
+            self._player.watch.check()
 
     # ---- work ----
 

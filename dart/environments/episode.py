@@ -23,9 +23,11 @@ from dart.config.environment_kinds import KINDS
 from dart.config.failing_time import RESET_ATTEMPTS
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_actions
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
-from dart.environments.faults import EnvironmentFault, InfrastructureFault
+from dart.environments.call_watch import CallWatch
+from dart.environments.faults import EnvironmentFault, InfrastructureFault, WrongResult
 from dart.environments.policy_client import PolicyClient
-from dart.environments.protocol import NO_ROLLOUT, Box, Environment, EpisodeKey, Observation, StepResult
+from dart.environments.protocol import NO_ROLLOUT, Box, Environment, EpisodeKey, Observation
+from dart.environments.result_checks import checked_observation, checked_step
 from dart.environments.scoring import checked_score, reward_of
 from dart.environments.turn_resume import may_resume
 from dart.policy.context import history_answer, newest_history, newest_past
@@ -155,6 +157,8 @@ class Player:
         self._meter = meter
         self.is_resetting = False
         """Whether the environment is being reset, so that it may have no screen."""
+        self.watch = CallWatch(self._limits.kind, config.curation.lease_s, actor.clock.monotonic_s)
+        """The call of the environment in progress, however long the environment takes for it."""
         self._call: asyncio.Task[Any] | None = None
         """The call of the environment in progress; None between two calls."""
         self._is_cancelled = False
@@ -297,9 +301,9 @@ class Player:
             await self.stop_event.wait_first(asked, self._actor.sleep(self._limits.park_after_s))
             if not asked.is_done and not self.stop_event.is_set:
                 deadline_s = self._limits.observe_deadline_s
-                await self._actor.in_loop(self._environment.park(deadline_s=deadline_s))
+                await self._in_environment("park", self._environment.park(deadline_s=deadline_s))
                 await self.stop_event.wait_first(asked)
-                await self._actor.in_loop(self._environment.unpark(deadline_s=deadline_s))
+                await self._in_environment("unpark", self._environment.unpark(deadline_s=deadline_s))
         if not asked.is_done:
             raise Interrupted(())
         return asked.result()
@@ -317,7 +321,7 @@ class Player:
             if isinstance(action, CallUser):
                 return _Acted(Outcome.INFEASIBLE)
             step = self._environment.step(action, deadline_s=self._limits.step_deadline_s)
-            result: StepResult = await self._timed_in_environment(step)
+            result = checked_step(self._limits.kind, await self._timed_in_environment("step", step))
             box = _with_area(result.box) if len(actions) == 1 else None
             if result.terminated:
                 return _Acted(Outcome.TERMINATED, box)
@@ -325,7 +329,8 @@ class Player:
 
     async def _observe(self, progress: _Progress) -> None:
         observe = self._environment.observe(deadline_s=self._limits.observe_deadline_s)
-        progress.observation, progress.observe_ms = await _timed(self._timed_in_environment(observe))
+        seen, progress.observe_ms = await _timed(self._timed_in_environment("observe", observe))
+        progress.observation = checked_observation(self._limits.kind, "observe", seen)
 
     async def _reward(self, progress: _Progress, outcome: Outcome) -> float:
         """Evaluate the episode and return its reward. While the disk is full, wait.
@@ -335,7 +340,8 @@ class Player:
         task_id, deadline_s = progress.task.task_id, self._limits.evaluate_deadline_s
 
         async def evaluate() -> float:
-            return await self._timed_in_environment(self._environment.evaluate(deadline_s=deadline_s))
+            work = self._environment.evaluate(deadline_s=deadline_s)
+            return await self._timed_in_environment("evaluate", work)
 
         try:
             raw = await await_room(self._actor, "an evaluation", evaluate)
@@ -344,7 +350,9 @@ class Player:
             raise self._interrupted(progress.steps[:-1]) from cancelled
         score = checked_score(task_id, self._limits.kind, raw)
         keep = self._environment.keep_judgement
-        await await_room(self._actor, "a judgement", lambda: self._actor.in_loop(keep()))
+        await await_room(
+            self._actor, "a judgement", lambda: self._in_environment("keep_judgement", keep())
+        )
         return reward_of(outcome, score, self._environment.is_infeasible(task_id))
 
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
@@ -363,7 +371,8 @@ class Player:
         )
         async def reset() -> tuple[Observation, float]:
             work = self._environment.reset(task.task_id, task.seed, deadline_s=deadline_s, episode=task.key)
-            return await _timed(self._timed_in_environment(work))
+            seen, reset_ms = await _timed(self._timed_in_environment("reset", work))
+            return checked_observation(self._limits.kind, "reset", seen), reset_ms
 
         self.is_resetting = True
         try:
@@ -371,22 +380,36 @@ class Player:
         finally:
             self.is_resetting = False
 
-    async def _timed_in_environment(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _timed_in_environment(self, call: str, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work`` in the environment's loop, and count its time in `strict_s` of the load meter: time
-        that the environment takes, without waiting for an engine."""
-        with self._meter.during("strict_s"):
-            return await self._actor.in_loop(self._cancellable(work))
+        that the environment takes, without waiting for an engine.
 
-    async def _cancellable(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await a call of the environment. Raises Interrupted when `cancel` ends it."""
+        Raises Interrupted when `cancel` ends it, and WrongResult if ``work`` is no coroutine.
+        """
+        if not asyncio.iscoroutine(work):
+            expected = "a coroutine (define it with `async def`)"
+            raise WrongResult(self._limits.kind, call, expected, work)
+        with self._meter.during("strict_s"):
+            return await self._in_environment(call, self._cancellable(call, work))
+
+    async def _in_environment(self, call: str, work: Coroutine[Any, Any, T]) -> T:
+        """Await ``work``, a call of this method, in the environment's loop; `watch` notices if it lasts."""
+        with self.watch.during(call):
+            return await self._actor.in_loop(work)
+
+    async def _cancellable(self, call: str, work: Coroutine[Any, Any, T]) -> T:
+        """Await a call of the environment. Raises Interrupted when `cancel` ends it, and InfrastructureFault
+        when the environment cancels its own call."""
         self._call = asyncio.current_task()
         try:
             if self._is_cancelled:
                 work.close()
                 raise Interrupted(())
             return await work
-        except asyncio.CancelledError:
-            raise Interrupted(()) from None
+        except asyncio.CancelledError as cancelled:
+            if self._is_cancelled:
+                raise Interrupted(()) from None
+            raise InfrastructureFault(f"{call} was cancelled inside the environment") from cancelled
         finally:
             self._call = None
 

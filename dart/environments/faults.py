@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import ClassVar
 
+from dart.config.problems import shortened
 from dart.core.errors import UnavailableError
 from dart.core.suggestions import did_you_mean, near
 from dart.core.types import FaultKind
@@ -109,6 +110,16 @@ class CorruptFrame(InfrastructureFault):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the screenshot is corrupt: {why}")
+
+
+class WrongResult(InfrastructureFault):
+    """A method of an environment returned something that `dart.environments.protocol` does not allow."""
+
+    def __init__(self, kind: str, method: str, expected: str, got: object) -> None:
+        super().__init__(
+            f"expected {method} of environments of kind {kind!r} to return {expected}, got "
+            f"{shortened(repr(got))}"
+        )
 
 
 class MachineDied(InfrastructureFault):

@@ -15,7 +15,7 @@ from actors.actor import Actor, Sender, Stop, receives
 from actors.asks import LIVENESS_CHECK_S
 from actors.board import ActorState
 from actors.codec import Envelope, MessageKind, message
-from actors.errors import ActorDied, AskTimeout, MailboxFull, Refused, WorkOverdue
+from actors.errors import ActorDied, ActorError, AskTimeout, MailboxFull, Refused, WorkOverdue
 from actors.future import Future
 from actors.mailbox import HELD_MESSAGES, MAIL_PER_TURN
 from actors.testing import InMemorySystem
@@ -674,6 +674,40 @@ def test_a_coroutine_on_the_loop_that_fails_unawaited_crashes_the_actor(bench: I
     counter.in_loop(breaks_in_loop())
     with pytest.raises(ValueError, match="no page"):
         bench.finish_work("counter", lambda: not bench.is_alive("counter"))
+
+
+@pytest.mark.parametrize("given", [breaks, None, 7])
+def test_what_is_no_coroutine_is_refused_where_it_is_given_to_the_loop(
+    bench: InMemorySystem, given: Any
+) -> None:
+    counter = bench.start(Counter, "counter")
+    with pytest.raises(ActorError, match="'counter' called in_loop with .*; the call takes a coroutine, which"):
+        counter.in_loop(given)
+
+
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_a_coroutine_that_exits_ends_neither_the_loop_nor_the_wait_for_it(
+    bench: InMemorySystem, end: type[BaseException]
+) -> None:
+    counter = bench.start(Counter, "counter")
+    caught: list[object] = []
+
+    async def exits() -> None:
+        raise end(3)
+
+    async def answers() -> int:
+        return 1
+
+    async def waits() -> None:
+        try:
+            await counter.in_loop(exits())
+        except end as error:
+            caught.append(error.args)
+        caught.append(await counter.in_loop(answers()))
+
+    counter.run(waits())
+    bench.finish_work("counter", lambda: len(caught) == 2)
+    assert caught == [(3,), 1]
 
 
 def test_work_that_fails_before_it_is_awaited_is_the_awaiters_to_handle(bench: InMemorySystem) -> None:

@@ -1,5 +1,6 @@
 """Frames: what goes in comes out, and nothing else is ever decoded."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -236,6 +237,40 @@ def test_a_message_that_is_not_understood_stays_sealed_and_its_sender_is_known(b
     assert isinstance(back.message, UndecodedMessage)
     assert back.message.why
     assert back.sender == "b"
+
+
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecidable:
+    data: "str | bytes"
+
+
+@message
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unresolvable:
+    shape: "Square | None"  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (Undecidable(data="x"), "Undecidable has a field that no message can carry: .*more than one str-like"),
+        (Unresolvable(shape=None), "Unresolvable has a field that no message can carry: name 'Square' is not"),
+    ],
+)
+def test_a_message_whose_fields_cannot_be_told_apart_or_found_is_refused_and_no_crash(
+    content: Any, why: str
+) -> None:
+    back = decode(encode(envelope(content), KEY), KEY)
+    assert isinstance(back.message, UndecodedMessage)
+    assert re.search(why, back.message.why)
+
+
+def test_a_value_of_another_librarys_type_is_refused_where_it_is_sent_with_the_messages_name() -> None:
+    with pytest.raises(TypeError, match=r"Text cannot be packed: .*object.* is unsupported"):
+        encode(envelope(Text(text=object())), KEY)  # type: ignore[arg-type]
 
 
 def test_why_a_message_is_not_understood_names_the_field() -> None:

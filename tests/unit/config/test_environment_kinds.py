@@ -10,10 +10,11 @@ import pytest
 from dart.config.config import Config, ConfigError, load_config
 from dart.config.environment_kinds import KINDS, kind_of
 from dart.config.sections import EnvironmentsSettings
+from dart.core.actions import Action
 from dart.core.errors import ConfigurationError
 from dart.core.run_directory import RunPaths
-from dart.environments.factory import make_environment
-from dart.environments.protocol import Environment, WrappedEnvironment
+from dart.environments.factory import WITHOUT_DEFAULT, make_environment
+from dart.environments.protocol import Environment, Observation, StepResult, WrappedEnvironment
 from dart.environments.screen_io import Breakable
 
 BUNDLED = [kind for kind, row in KINDS.items() if row.make]
@@ -67,7 +68,22 @@ class Lookalike:
 
 
 class Inheriting(Environment):
-    """Inherits the methods of an environment."""
+    """Inherits the methods of an environment that have a default, and has the others."""
+
+    async def reset(self, *_: Any, **__: Any) -> Observation:
+        raise NotImplementedError
+
+    async def observe(self, *, deadline_s: float) -> Observation:
+        raise NotImplementedError
+
+    async def step(self, action: Action, *, deadline_s: float) -> StepResult:
+        raise NotImplementedError
+
+    async def evaluate(self, *, deadline_s: float) -> float:
+        raise NotImplementedError
+
+    async def healthy(self, *, deadline_s: float) -> bool:
+        raise NotImplementedError
 
 
 def with_row(monkeypatch: pytest.MonkeyPatch, made: object) -> Config:
@@ -94,6 +110,68 @@ def test_a_subclass_of_the_protocol_and_a_wrapper_of_one_are_environments(
 ) -> None:
     config = with_row(monkeypatch, made)
     assert make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0) is made
+
+
+@pytest.mark.parametrize("kind", BUNDLED)
+def test_an_environment_of_each_kind_defines_the_methods_that_have_no_default(kind: str) -> None:
+    made = get_type_hints(resolve_name(KINDS[kind].make))["return"]
+    assert not [name for name in WITHOUT_DEFAULT if getattr(made, name) is getattr(Environment, name)]
+
+
+class Incomplete(Inheriting):
+    """Lacks two of the methods that have no default."""
+
+    observe, healthy = Environment.observe, Environment.healthy  # type: ignore[assignment]
+
+
+def test_an_environment_that_lacks_a_method_without_a_default_is_refused_with_its_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = with_row(monkeypatch, Incomplete())
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^Incomplete, of which .*test_environment_kinds:make makes environments, must define observe, "
+        "healthy as dart.environments.protocol.Environment describes$",
+    ):
+        make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
+
+
+class AsynchronousJudge(Inheriting):
+    """Its answer to whether a task is infeasible would always count as yes."""
+
+    async def is_infeasible(self, task_id: str) -> bool:  # type: ignore[override]
+        return False
+
+
+def test_an_environment_whose_is_infeasible_must_be_awaited_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = with_row(monkeypatch, AsynchronousJudge())
+    with pytest.raises(ConfigurationError, match="must define is_infeasible with `def`, got an `async def`"):
+        make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
+
+
+async def later(config: Config, name: str, paths: RunPaths) -> Environment:
+    return Inheriting()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Inheriting(), "too many positional arguments"),
+        (lambda config, name, paths, port: Inheriting(), "missing a required argument: 'port'"),
+        ("a text", "is not a callable object"),
+        (later, "got an `async def`: let reset await what it needs"),
+    ],
+)
+def test_what_cannot_be_called_as_make_is_refused_with_what_is_expected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: object, says: str
+) -> None:
+    config = with_row(monkeypatch, None)
+    monkeypatch.setattr(f"{__name__}.make", make)
+    with pytest.raises(ConfigurationError, match=r"make must be a function `def make\(config, name, paths\)`") as refused:
+        make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
+    assert says in str(refused.value)
 
 
 def test_a_wrapper_passes_on_every_method_of_the_protocol() -> None:

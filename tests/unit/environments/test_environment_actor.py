@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import math
 import os
+import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,10 +19,11 @@ import numpy as np
 import pytest
 
 from actors.actor import Actor, Sender, Stop, receives
+from actors.errors import WorkOverdue
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.config.environment_kinds import KINDS
-from dart.config.failing_time import MAX_FAULTS_IN_ROW
+from dart.config.failing_time import MAX_FAULTS_IN_ROW, RESET_FACTOR
 from dart.core import messages as m
 from dart.core.types import (
     Demonstration,
@@ -1159,6 +1161,82 @@ def test_an_environment_without_work_gives_back_what_it_no_longer_needs_once(
     system.until_told(m.RolloutStored)
     system.let(3.0)
     assert system.calls == [*["step"] * NUM_STEPS, "give_back"]
+
+
+# ---- environments that do not keep to the protocol ----
+
+
+@pytest.mark.parametrize("operation", ["reset", "observe", "step", "evaluate", "park"])
+def test_a_call_that_never_returns_ends_the_environment_after_a_lease_and_is_named(
+    system: System, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    system.engine().delay_s = 2.0
+    hang_at(monkeypatch, operation, 1)
+    system.give(system.lease())
+    system.start()
+    lease_s = Config.model_validate(system.config).curation.lease_s
+    system.let(lease_s)
+    assert system.bench.is_alive(ENV)
+    with pytest.raises(WorkOverdue, match=f"^{operation} of an environment of kind 'simulated' has not returned"):
+        system.let(RESET_FACTOR * lease_s)
+    assert not system.bench.is_alive(ENV)
+
+
+def test_a_call_that_the_environment_cancels_itself_is_its_fault_and_no_stop(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled(*_: Any, **__: Any) -> Any:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(Watched, "step", cancelled)
+    system.give(system.lease())
+    system.start()
+    failed = system.until_told(m.RolloutFailed, 60.0)
+    assert (failed.kind, failed.detail) == (
+        FaultKind.INFRASTRUCTURE,
+        "step was cancelled inside the environment",
+    )
+    assert [type(told) for told in system.curator.told] == [m.RolloutFailed], "it was not parked"
+
+
+@pytest.mark.parametrize(
+    ("operation", "returned", "says"),
+    [
+        ("reset", None, "expected reset of environments of kind 'simulated' to return an Observation, got None"),
+        (
+            "observe",
+            Observation(screenshot=screenshot_of(TASK, SEED, 1), instruction=5),  # type: ignore[arg-type]
+            "expected observe .* an Observation whose instruction is text, got 5",
+        ),
+        ("observe", Observation(screenshot=b"\xff\xd8", instruction="x"), "corrupt: expected a PNG, got 2 bytes"),
+        ("step", True, "expected step .* to return a StepResult, got True"),
+    ],
+)
+def test_a_wrong_result_spends_the_attempt_and_neither_asks_nor_blames_an_engine(
+    system: System, monkeypatch: pytest.MonkeyPatch, operation: str, returned: Any, says: str
+) -> None:
+    async def returns(*_: Any, **__: Any) -> Any:
+        return returned
+
+    monkeypatch.setattr(Watched, operation, returns)
+    system.give(system.lease())
+    system.start()
+    failed = system.until_told(m.RolloutFailed, 60.0)
+    assert failed.kind is FaultKind.INFRASTRUCTURE
+    assert re.search(says, failed.detail)
+    assert len(system.engine().asked) == (operation != "reset")
+    assert system.bench.actor("weight_sync").suspects == []
+
+
+def test_a_method_without_async_is_named(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watched, "evaluate", lambda *_, **__: 1.0)
+    system.give(system.lease())
+    system.start()
+    failed = system.until_told(m.RolloutFailed, 60.0)
+    assert failed.detail == (
+        "expected evaluate of environments of kind 'simulated' to return a coroutine (define it with "
+        "`async def`), got 1.0"
+    )
 
 
 # ---- load ----
