@@ -8,7 +8,7 @@ from random import Random
 
 from actors.actor import Actor
 from actors.board import ActorState, Vitals
-from actors.errors import AskError, MailboxFull
+from actors.errors import AskError, MailboxFull, MessageTooLarge
 from actors.future import Future
 from dart.config.config import Config
 from dart.core import messages as m
@@ -30,7 +30,7 @@ class NoEngineAnswered(Exception):
 
 
 class RequestRejected(Exception):
-    """An engine rejected a request as every engine would, for instance because the prompt is too long."""
+    """The request is rejected as every engine would, for instance because the prompt is too long."""
 
 
 class PolicyClient:
@@ -73,6 +73,10 @@ class PolicyClient:
         try:
             asked = self._actor.ask(engine, m.Generate(request=request), deadline_s=self._deadline_s)
             return await self._answer_or_silence(engine, asked)
+        except MessageTooLarge as error:
+            return m.CannotAnswer(
+                reason=f"the instruction is too long for a message together with past answers and a hint: {error}"
+            )
         except (AskError, MailboxFull) as error:
             if isinstance(error, AskError):
                 self._actor.tell("weight_sync", m.EngineSuspect(engine=engine, detail=str(error)))

@@ -64,6 +64,10 @@ class Environment(Protocol):
     The caller may repeat ``reset``, ``observe``, ``evaluate`` and ``healthy`` after a fault, and ``reset``
     and ``evaluate`` after an OSError of a full disk. It never repeats ``step``: an action is applied at most
     once, and after a fault it is unknown whether it was applied.
+
+    The coroutines run on one asyncio loop, one after the other. Only ``healthy`` may be called while another
+    call waits, and ``close`` beside a call that does not end. A call that lasts longer than a lease
+    (`dart.environments.call_watch`), and an exception that is no fault, end the process of the environment.
     """
 
     async def reset(
@@ -83,6 +87,8 @@ class Environment(Protocol):
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         """Apply ``action`` exactly once and wait until the screen shows its effect.
+
+        The actions Finished and CallUser end an episode before they get here.
 
         Raises ActionNotConfirmed when the screen received the action partly, twice or not at all.
         """

@@ -1239,6 +1239,23 @@ def test_a_method_without_async_is_named(system: System, monkeypatch: pytest.Mon
     )
 
 
+def test_an_instruction_too_long_for_a_message_is_named_and_the_environment_lives(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reset = Watched.reset
+
+    async def reset_with_a_book(self: Watched, *given: Any, **named: Any) -> Observation:
+        return replace(await reset(self, *given, **named), instruction="word " * 20_000)
+
+    monkeypatch.setattr(Watched, "reset", reset_with_a_book)
+    system.give(system.lease())
+    system.start()
+    failed = system.until_told(m.RolloutFailed, 60.0)
+    assert failed.kind is FaultKind.POLICY
+    assert failed.detail.startswith("the instruction is too long for a message together with past answers")
+    assert system.bench.is_alive(ENV)
+
+
 # ---- load ----
 
 
