@@ -7,8 +7,9 @@ children that fail for reasons of their own: virtual machines, browsers, engines
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from types import UnionType
 from typing import Any
 
 from actors.board import LAUNCHER
@@ -87,6 +88,7 @@ class Backoff:
     """If a child fails after it ran for at least this long, its wait is `initial_s` again."""
 
     def __post_init__(self) -> None:
+        _check_types("backoff.", self)
         _check("backoff.initial_s", self.initial_s, self.initial_s >= 0, "at least 0")
         _check("backoff.factor", self.factor, 1 <= self.factor <= 1e6, "from 1 to 1,000,000")
         _check("backoff.max_s", self.max_s, self.max_s >= self.initial_s, "at least initial_s")
@@ -103,6 +105,7 @@ class Budget:
     max_seconds: float
 
     def __post_init__(self) -> None:
+        _check_types("budget.", self)
         _check_count("budget.max_restarts", self.max_restarts)
         _check("budget.max_seconds", self.max_seconds, self.max_seconds > 0, "positive")
 
@@ -122,6 +125,7 @@ class Breaker:
     healthy_s: float = 60.0
 
     def __post_init__(self) -> None:
+        _check_types("breaker.", self)
         _check_count("breaker.max_failures", self.max_failures)
         _check("breaker.within_s", self.within_s, self.within_s > 0, "positive")
         _check_time("breaker.open_s", self.open_s, self.open_s > 0, "positive")
@@ -139,6 +143,7 @@ class Retirement:
     """Share of max_age_s that is drawn at random, so that a pool does not retire all at once."""
 
     def __post_init__(self) -> None:
+        _check_types("retirement.", self)
         _check_time("retirement.max_age_s", self.max_age_s, self.max_age_s > 0, "positive")
         _check_count("retirement.max_uses", self.max_uses)
         _check("retirement.jitter", self.jitter, 0 <= self.jitter < 1, "in [0, 1)")
@@ -191,6 +196,7 @@ class ChildSpec:
     retirement: Retirement = field(default_factory=Retirement)
 
     def __post_init__(self) -> None:
+        _check_types(f"child {self.id!r}: ", self)
         _check("id", self.id, _NAME.fullmatch(self.id) is not None, _NAME_IN_WORDS)
         who = f"child {self.id!r}: "
         if self.id == LAUNCHER:
@@ -249,6 +255,7 @@ class SupervisorFlags:
     (`supervision.outage`); 1 for never."""
 
     def __post_init__(self) -> None:
+        _check_types("supervisor flag ", self)
         _check_count("supervisor flag max_restarts", self.max_restarts)
         _check("supervisor flag max_seconds", self.max_seconds, self.max_seconds > 0, "positive")
         _check_count("supervisor flag max_children", self.max_children)
@@ -299,6 +306,22 @@ def check_fits(spec: ChildSpec, flags: SupervisorFlags) -> None:
 def _check(name: str, value: object, holds: bool, expected: str) -> None:
     if not holds:
         raise InvalidChildSpec(f"{name} must be {expected}, got {value!r}")
+
+
+def _check_types(prefix: str, one: Any) -> None:
+    """Raise InvalidChildSpec for a field with a value of another type, such as the text of a number or of an
+    enumeration. Fields of mappings and tuples have checks of their own."""
+    for each in fields(one):
+        value, kind = getattr(one, each.name), each.type
+        if not isinstance(kind, type | UnionType):
+            continue
+        is_kind = isinstance(value, int | float if kind is float else kind)
+        if not is_kind or (isinstance(value, bool) and kind is not bool):
+            expected = _KINDS_IN_WORDS.get(kind) or f"of type {getattr(kind, '__name__', kind)}"
+            raise InvalidChildSpec(f"{prefix}{each.name} must be {expected}, got {value!r}")
+
+
+_KINDS_IN_WORDS: Mapping[Any, str] = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 
 
 def _check_preload(who: str, preload: object) -> None:

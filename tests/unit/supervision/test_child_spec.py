@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +119,36 @@ def test_flags_that_make_no_sense_are_refused(fields: dict[str, Any], complaint:
     with pytest.raises(InvalidChildSpec) as refusal:
         SupervisorFlags(**fields)
     assert complaint in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: spec(id=5), "child 5: id must be text, got 5"),
+        (lambda: spec(actor=None), "child 'a': actor must be text, got None"),
+        (lambda: spec(shutdown_s="5"), "child 'a': shutdown_s must be a number, got '5'"),
+        (lambda: spec(hang_deadline_s=None), "child 'a': hang_deadline_s must be a number, got None"),
+        (lambda: spec(restart="transient"), "child 'a': restart must be of type Restart, got 'transient'"),
+        (lambda: spec(backoff=0.5), "child 'a': backoff must be of type Backoff, got 0.5"),
+        (lambda: spec(breaker=True), "child 'a': breaker must be of type supervision.child_spec.Breaker | None"),
+        (lambda: spec(significant="yes"), "child 'a': significant must be true or false, got 'yes'"),
+        (lambda: Backoff(initial_s="1"), "backoff.initial_s must be a number, got '1'"),  # type: ignore[arg-type]
+        (lambda: Breaker(max_failures=2.5), "breaker.max_failures must be a whole number, got 2.5"),  # type: ignore[arg-type]
+        (lambda: Retirement(max_uses=True), "retirement.max_uses must be a whole number, got True"),
+        (lambda: SupervisorFlags(strategy="one_for_all"), "flag strategy must be of type Strategy, got 'one"),  # type: ignore[arg-type]
+        (lambda: SupervisorFlags(max_seconds="60"), "supervisor flag max_seconds must be a number, got '60'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_field_and_value_where_it_is_written(
+    make: Callable[[], object], complaint: str
+) -> None:
+    with pytest.raises(InvalidChildSpec) as refusal:
+        make()
+    assert complaint in str(refusal.value)
+
+
+def test_a_whole_number_of_seconds_and_numpys_float_are_numbers() -> None:
+    assert spec(shutdown_s=5, hang_deadline_s=np.float64(7.5)).hang_deadline_s == 7.5
 
 
 def test_two_children_of_one_name_are_refused() -> None:
