@@ -53,10 +53,11 @@ def why_not_callable(name: str) -> str:
     else:
         try:
             spec = find_spec(place)
-        except (ImportError, SyntaxError) as error:
+        except Exception as error:  # the code of a package may raise anything
             absent = error.name if isinstance(error, ModuleNotFoundError) else None
             if not f"{place}.".startswith(f"{absent}."):
-                return f"a package around {place} cannot be imported in {sys.executable} ({error})"
+                why = f"{type(error).__name__}: {error}"
+                return f"a package around {place} cannot be imported in {sys.executable} ({why})"
             spec = None  # a package around it does not exist
         if spec is None:
             return f"there is no Python module {place} for {sys.executable}"
