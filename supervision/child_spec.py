@@ -321,7 +321,12 @@ def _check_types(prefix: str, one: Any) -> None:
             raise InvalidChildSpec(f"{prefix}{each.name} must be {expected}, got {value!r}")
 
 
-_KINDS_IN_WORDS: Mapping[Any, str] = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+_KINDS_IN_WORDS: Mapping[Any, str] = {
+    float: "a number",
+    int: "a whole number",
+    str: "text",
+    bool: "true or false",
+}
 
 
 def _check_preload(who: str, preload: object) -> None:

@@ -350,9 +350,7 @@ class Player:
             raise self._interrupted(progress.steps[:-1]) from cancelled
         score = checked_score(task_id, self._limits.kind, raw)
         keep = self._environment.keep_judgement
-        await await_room(
-            self._actor, "a judgement", lambda: self._in_environment("keep_judgement", keep())
-        )
+        await await_room(self._actor, "a judgement", lambda: self._in_environment("keep_judgement", keep()))
         return reward_of(outcome, score, self._environment.is_infeasible(task_id))
 
     async def _reset(self, task: EpisodeTask) -> tuple[Observation, float]:
@@ -380,13 +378,13 @@ class Player:
         finally:
             self.is_resetting = False
 
-    async def _timed_in_environment(self, call: str, work: Coroutine[Any, Any, T]) -> T:
+    async def _timed_in_environment(self, call: str, work: Awaitable[T]) -> T:
         """Await ``work`` in the environment's loop, and count its time in `strict_s` of the load meter: time
         that the environment takes, without waiting for an engine.
 
         Raises Interrupted when `cancel` ends it, and WrongResult if ``work`` is no coroutine.
         """
-        if not asyncio.iscoroutine(work):
+        if not isinstance(work, Coroutine):
             expected = "a coroutine (define it with `async def`)"
             raise WrongResult(self._limits.kind, call, expected, work)
         with self._meter.during("strict_s"):

@@ -75,7 +75,7 @@ class PolicyClient:
             return await self._answer_or_silence(engine, asked)
         except MessageTooLarge as error:
             return m.CannotAnswer(
-                reason=f"the instruction is too long for a message together with past answers and a hint: {error}"
+                reason=f"the instruction is too long for a message, with past answers and a hint: {error}"
             )
         except (AskError, MailboxFull) as error:
             if isinstance(error, AskError):

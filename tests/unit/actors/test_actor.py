@@ -681,7 +681,9 @@ def test_what_is_no_coroutine_is_refused_where_it_is_given_to_the_loop(
     bench: InMemorySystem, given: Any
 ) -> None:
     counter = bench.start(Counter, "counter")
-    with pytest.raises(ActorError, match="'counter' called in_loop with .*; the call takes a coroutine, which"):
+    with pytest.raises(
+        ActorError, match=r"'counter' called in_loop with .*; the call takes a coroutine, which"
+    ):
         counter.in_loop(given)
 
 

@@ -239,8 +239,6 @@ def test_a_message_that_is_not_understood_stays_sealed_and_its_sender_is_known(b
     assert back.sender == "b"
 
 
-
-
 @message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecidable:
@@ -256,8 +254,14 @@ class Unresolvable:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (Undecidable(data="x"), "Undecidable has a field that no message can carry: .*more than one str-like"),
-        (Unresolvable(shape=None), "Unresolvable has a field that no message can carry: name 'Square' is not"),
+        (
+            Undecidable(data="x"),
+            "Undecidable has a field that no message can carry: .*more than one str-like",
+        ),
+        (
+            Unresolvable(shape=None),
+            "Unresolvable has a field that no message can carry: name 'Square' is not",
+        ),
     ],
 )
 def test_a_message_whose_fields_cannot_be_told_apart_or_found_is_refused_and_no_crash(

@@ -121,7 +121,7 @@ def test_an_environment_of_each_kind_defines_the_methods_that_have_no_default(ki
 class Incomplete(Inheriting):
     """Lacks two of the methods that have no default."""
 
-    observe, healthy = Environment.observe, Environment.healthy  # type: ignore[assignment]
+    observe, healthy = Environment.observe, Environment.healthy
 
 
 def test_an_environment_that_lacks_a_method_without_a_default_is_refused_with_its_names(
@@ -169,7 +169,9 @@ def test_what_cannot_be_called_as_make_is_refused_with_what_is_expected(
 ) -> None:
     config = with_row(monkeypatch, None)
     monkeypatch.setattr(f"{__name__}.make", make)
-    with pytest.raises(ConfigurationError, match=r"make must be a function `def make\(config, name, paths\)`") as refused:
+    with pytest.raises(
+        ConfigurationError, match=r"make must be a function `def make\(config, name, paths\)`"
+    ) as refused:
         make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
     assert says in str(refused.value)
 

@@ -30,8 +30,9 @@ def test_a_call_that_lasts_longer_than_a_lease_is_named_with_the_kind_and_the_re
         watched.watch.during("step"),
         pytest.raises(
             WorkOverdue,
-            match=r"^step of an environment of kind 'own' has not returned for 110 s, .* \(curation.lease_s\): "
-            r"let it end within its deadline_s, and await what blocks in a thread \(asyncio.to_thread\)$",
+            match=r"^step of an environment of kind 'own' has not returned for 110 s, .* "
+            r"\(curation.lease_s\): let it end within its deadline_s, "
+            r"and await what blocks in a thread \(asyncio.to_thread\)$",
         ),
     ):
         watched.checks_for(LIMIT_S + CHECK_S)

@@ -1177,7 +1177,9 @@ def test_a_call_that_never_returns_ends_the_environment_after_a_lease_and_is_nam
     lease_s = Config.model_validate(system.config).curation.lease_s
     system.let(lease_s)
     assert system.bench.is_alive(ENV)
-    with pytest.raises(WorkOverdue, match=f"^{operation} of an environment of kind 'simulated' has not returned"):
+    with pytest.raises(
+        WorkOverdue, match=f"^{operation} of an environment of kind 'simulated' has not returned"
+    ):
         system.let(RESET_FACTOR * lease_s)
     assert not system.bench.is_alive(ENV)
 
@@ -1202,13 +1204,21 @@ def test_a_call_that_the_environment_cancels_itself_is_its_fault_and_no_stop(
 @pytest.mark.parametrize(
     ("operation", "returned", "says"),
     [
-        ("reset", None, "expected reset of environments of kind 'simulated' to return an Observation, got None"),
+        (
+            "reset",
+            None,
+            "expected reset of environments of kind 'simulated' to return an Observation, got None",
+        ),
         (
             "observe",
             Observation(screenshot=screenshot_of(TASK, SEED, 1), instruction=5),  # type: ignore[arg-type]
             "expected observe .* an Observation whose instruction is text, got 5",
         ),
-        ("observe", Observation(screenshot=b"\xff\xd8", instruction="x"), "corrupt: expected a PNG, got 2 bytes"),
+        (
+            "observe",
+            Observation(screenshot=b"\xff\xd8", instruction="x"),
+            "corrupt: expected a PNG, got 2 bytes",
+        ),
         ("step", True, "expected step .* to return a StepResult, got True"),
     ],
 )
@@ -1252,7 +1262,7 @@ def test_an_instruction_too_long_for_a_message_is_named_and_the_environment_live
     system.start()
     failed = system.until_told(m.RolloutFailed, 60.0)
     assert failed.kind is FaultKind.POLICY
-    assert failed.detail.startswith("the instruction is too long for a message together with past answers")
+    assert failed.detail.startswith("the instruction is too long for a message, with past answers")
     assert system.bench.is_alive(ENV)
 
 

@@ -73,7 +73,9 @@ def test_a_missing_file_or_module_and_one_that_is_no_python_are_named(tmp_path: 
     assert "cannot be read as Python (" in why_not_callable(f"{written(tmp_path, 'def make(')}:make")
 
 
-@pytest.mark.parametrize("code", ["import no_such_library", "from json import no_such_name", "def make(", "1 / 0"])
+@pytest.mark.parametrize(
+    "code", ["import no_such_library", "from json import no_such_name", "def make(", "1 / 0"]
+)
 def test_a_module_whose_package_cannot_be_imported_is_refused_with_the_reason(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,9 @@ def test_an_observation_of_a_png_and_a_text_is_returned_as_it_is() -> None:
     ],
 )
 def test_what_is_no_observation_is_named_with_the_kind_and_the_method(returned: Any, says: str) -> None:
-    with pytest.raises(WrongResult, match=f"^expected observe of environments of kind 'own' to return .*{says}"):
+    with pytest.raises(
+        WrongResult, match=f"^expected observe of environments of kind 'own' to return .*{says}"
+    ):
         checked_observation("own", "observe", returned)
 
 
@@ -58,11 +60,13 @@ def test_a_wrong_result_is_the_environments_fault_and_quotes_no_more_than_a_line
 
 @pytest.mark.parametrize("returned", [None, True, (True, None)])
 def test_what_is_no_step_result_is_named(returned: Any) -> None:
-    with pytest.raises(WrongResult, match="expected step of .* 'own' to return a StepResult, got "):
+    with pytest.raises(WrongResult, match=r"expected step of .* 'own' to return a StepResult, got "):
         checked_step("own", returned)
 
 
-@pytest.mark.parametrize("box", [(1, 2, 3), "four", 7, (1, 2, math.nan, 4), (1, 2, "x", 4), (0, 0, math.inf, 1)])
+@pytest.mark.parametrize(
+    "box", [(1, 2, 3), "four", 7, (1, 2, math.nan, 4), (1, 2, "x", 4), (0, 0, math.inf, 1)]
+)
 def test_a_box_that_is_not_four_finite_numbers_is_named(box: Any) -> None:
     with pytest.raises(WrongResult, match="a StepResult whose box is None or four numbers, got "):
         checked_step("own", StepResult(terminated=False, box=box))

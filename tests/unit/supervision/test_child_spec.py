@@ -130,7 +130,10 @@ def test_flags_that_make_no_sense_are_refused(fields: dict[str, Any], complaint:
         (lambda: spec(hang_deadline_s=None), "child 'a': hang_deadline_s must be a number, got None"),
         (lambda: spec(restart="transient"), "child 'a': restart must be of type Restart, got 'transient'"),
         (lambda: spec(backoff=0.5), "child 'a': backoff must be of type Backoff, got 0.5"),
-        (lambda: spec(breaker=True), "child 'a': breaker must be of type supervision.child_spec.Breaker | None"),
+        (
+            lambda: spec(breaker=True),
+            "child 'a': breaker must be of type supervision.child_spec.Breaker | None",
+        ),
         (lambda: spec(significant="yes"), "child 'a': significant must be true or false, got 'yes'"),
         (lambda: Backoff(initial_s="1"), "backoff.initial_s must be a number, got '1'"),  # type: ignore[arg-type]
         (lambda: Breaker(max_failures=2.5), "breaker.max_failures must be a whole number, got 2.5"),  # type: ignore[arg-type]
