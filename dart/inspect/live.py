@@ -411,11 +411,13 @@ def _vitals(actor: ActorRow) -> Iterator[str]:
 
 def vitals(actor: ActorRow) -> list[str]:
     """Describe one actor in a few lines: its state, work, memory, and why it ended the last time."""
+    has_process = actor.state in LIVING and actor.process != "gone"
+    now = f"now {activity(actor) or 'idle'}; " if has_process else ""
     lines = [
         "  ".join([actor.name, state_text(actor), *_vitals(actor)]),
         f"supervisor {actor.parent or 'none: it is the root'}, incarnation {actor.incarnation}",
-        f"now {activity(actor) or 'idle'}; last beat {age(actor.beat_age_s)} ago; {actor.messages} messages "
-        f"handled, {actor.refused} refused, {actor.unsent} could not be sent",
+        f"{now}last beat {age(actor.beat_age_s)} ago; {actor.messages} messages handled, "
+        f"{actor.refused} refused, {actor.unsent} could not be sent",
     ]
     if actor.rss_bytes:
         lines.append(f"memory {size(actor.rss_bytes)}, processor time {actor.cpu_s:.1f} s")

@@ -61,10 +61,15 @@ class ActorRow:
     """Processor time that the actor's process has used."""
 
     @property
+    def is_silent(self) -> bool:
+        """Whether the actor runs, but its last sign of life is older than `ACTOR_SILENT_S`."""
+        return self.state == "running" and self.beat_age_s > ACTOR_SILENT_S
+
+    @property
     def is_well(self) -> bool:
         """Whether the actor is up and ready, beats, and is not suspended."""
         is_up = self.state == "running" and self.ready and self.process == "alive"
-        return is_up and self.beat_age_s <= ACTOR_SILENT_S
+        return is_up and not self.is_silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

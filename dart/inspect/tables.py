@@ -81,11 +81,11 @@ STATE_STYLES = {
 
 
 def styled_state(actor: "ActorRow") -> "Text":
-    """Return the state of an actor as coloured text."""
+    """Return the state of an actor as coloured text, red for a running actor that gives no sign of life."""
     from rich.text import Text
 
     text = state_text(actor)
-    return Text(text, style=STATE_STYLES.get(text, ""))
+    return Text(text, style="bold red" if actor.is_silent else STATE_STYLES.get(text, ""))
 
 
 ACTOR: "Column[ActorRow]" = Column("actor", lambda row: row.name)

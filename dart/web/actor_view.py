@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from dart.inspect.formatting import activity, age, state_text
 from dart.inspect.snapshot import ActorRow
-from dart.telemetry.liveness import ACTOR_SILENT_S
 
 TONES = {
     "starting": "info",
@@ -41,6 +40,5 @@ def view_of(actor: ActorRow, *, is_running: bool) -> ActorView:
         return ActorView(actor=actor, state="ended", tone="idle", doing="")
     again = "" if actor.retry_in_s is None else f", next try in {age(actor.retry_in_s)}"
     state = state_text(actor)
-    is_silent = actor.state == "running" and actor.beat_age_s > ACTOR_SILENT_S
-    tone = "bad" if is_silent else TONES.get(state, "idle")
+    tone = "bad" if actor.is_silent else TONES.get(state, "idle")
     return ActorView(actor=actor, state=state, tone=tone, doing=f"{activity(actor)}{again}")

@@ -107,18 +107,48 @@ def test_too_little_for_a_curve_draws_nothing() -> None:
     assert render(episodes(0, 1, 1)) == ""
 
 
+def test_an_episode_is_a_success_only_above_the_threshold() -> None:
+    store: Any = SimpleNamespace(
+        rewards_over_time=lambda: [("a", 0.5, 1010.0), ("a", 0.6, 1020.0)],
+        versions=lambda limit: [SimpleNamespace(created_unix_s=1000.0)],
+    )
+    session: Any = SimpleNamespace(started_unix_s=1000.0, used_before_s=0.0)
+
+    played = training_episodes(store, load_config(), session)
+
+    assert [(one.elapsed_s, one.success) for one in played] == [(10.0, False), (20.0, True)]
+
+
+MEASURED = SuccessReport(
+    EvaluationResult({"task-0": Score(1, 9)}), EvaluationResult({"task-0": Score(8, 9)})
+)
+
+
 def test_the_picture_is_a_png_with_both_measurements(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "curve.png"
 
-    report = SuccessReport(
-        EvaluationResult({"task-0": Score(1, 9)}), EvaluationResult({"task-0": Score(8, 9)})
-    )
-    write_png(LEARNS, report, path)
+    write_png(LEARNS, MEASURED, path)
 
     with Image.open(path) as picture:
         assert picture.format == "PNG"
         assert picture.width > 800
+
+
+def test_the_picture_counts_minutes_and_has_the_evaluations_at_its_begin_and_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures: list[Any] = []
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    monkeypatch.setattr(figure, "savefig", lambda self, _: pictures.append(self))
+
+    write_png(LEARNS, MEASURED, tmp_path / "curve.png")
+
+    (axes,) = pictures[0].axes
+    (curve,) = (line for line in axes.lines if line.get_label() == "all tasks")
+    assert (axes.get_xlabel(), float(curve.get_xdata()[-1])) == ("minutes", pytest.approx(99 / 60))
+    dots = [dot.lines[0].get_xydata()[0].tolist() for dot in axes.containers]
+    assert dots == [pytest.approx([0.0, 1 / 9]), pytest.approx([99 / 60, 8 / 9])]
 
 
 def test_a_run_without_episodes_still_gets_a_picture(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from dart.cli.output import Format, print_fitted
 from dart.core.records import Conservation, RunPhase
 from dart.inspect import live
 from dart.inspect.formatting import duration, state_text
+from dart.inspect.processes import UNREACHABLE
 from dart.inspect.sidecar_status import Sidecar
 from dart.inspect.snapshot import ActorRow, EngineRow, RunSnapshot, TaskRow
 from dart.inspect.success_windows import SuccessWindow
+from dart.inspect.tables import styled_state
 
 
 def actor(name: str, parent: str = "root", **changes: object) -> ActorRow:
@@ -299,6 +301,26 @@ def test_the_pid_of_a_process_that_has_ended_is_not_shown() -> None:
     assert "pid 22180" in live.vitals(replace(ended, state="stopping"))[0]
 
 
+def test_the_lines_about_an_actor_name_its_messages_and_its_memory() -> None:
+    busy = actor("store", handler="append", busy_s=0.5, messages=9, refused=2, unsent=3)
+
+    assert live.vitals(replace(busy, rss_bytes=3 * 2**20, cpu_s=1.5))[1:] == [
+        "supervisor root, incarnation 1",
+        "now append 0.5 s; last beat 0s ago; 9 messages handled, 2 refused, 3 could not be sent",
+        "memory 3.0 MiB, processor time 1.5 s",
+    ]
+
+
+@pytest.mark.parametrize("down", [KILLED, actor("env-001", process="gone", last_reason="killed by SIGKILL")])
+def test_the_lines_about_an_actor_without_a_process_do_not_say_that_it_does_something_now(
+    down: ActorRow,
+) -> None:
+    assert live.vitals(down)[2:] == [
+        "last beat 0s ago; 5 messages handled, 0 refused, 0 could not be sent",
+        "last ended: killed by SIGKILL",
+    ]
+
+
 def test_an_actor_whose_supervisor_is_gone_is_still_in_the_tree() -> None:
     assert "orphan" in printed(live.tree([actor("orphan", "gone")]))
 
@@ -318,6 +340,54 @@ def test_status_says_where_and_how_the_run_is() -> None:
     assert "runs/x  DONE" in printed(live.status(finished, pid=None))
     nothing_played = replace(finished, notices=("no episode has ended with a reward yet",))
     assert "runs/x  NOT RUNNING" in printed(live.status(nothing_played, pid=None))
+
+
+def test_a_run_that_lost_a_rollout_is_not_done_and_of_one_that_does_not_answer_nothing_is_known() -> None:
+    finished = replace(SNAPSHOT, actors=ACTORS[:4], phase=RunPhase.DONE)
+    lost = replace(finished, conservation=Conservation(issued=3, trained=1))
+
+    assert "runs/x  NOT RUNNING" in printed(live.status(lost, pid=None))
+    for pid in (7, None):
+        away = printed(live.status(replace(finished, main_is=UNREACHABLE), pid=pid))
+        assert "runs/x  CANNOT TELL: its control node does not answer" in away
+
+
+@pytest.mark.parametrize(
+    ("fields", "style"),
+    [
+        ({}, "green"),
+        ({"beat_age_s": 20.0}, "green"),
+        ({"beat_age_s": 20.1}, "bold red"),
+        ({"ready": False}, "yellow"),
+        ({"process": "suspended"}, "bold red"),
+        ({"process": "gone"}, "bold red"),
+        ({"state": "failed"}, "bold red"),
+        ({"state": "backoff", "beat_age_s": 60.0}, "yellow"),
+        ({"state": "starting", "beat_age_s": 60.0}, "cyan"),
+        ({"state": "quarantined"}, "bold magenta"),
+        ({"state": "stopped"}, ""),
+    ],
+)
+def test_the_colour_of_a_state_says_whether_its_actor_can_work(fields: dict[str, object], style: str) -> None:
+    assert styled_state(actor("env-000", **fields)).style == style
+
+
+def test_remarks_are_coloured_unless_they_are_about_a_sidecar_that_works() -> None:
+    web, tracking = (Sidecar(name=name, is_well=name == "web", text="…") for name in ("web", "tracking"))
+    run = replace(SNAPSHOT, sidecars=(web, tracking), notices=(STARVED,))
+
+    styles = {remark.plain.split()[0]: remark.style for remark in live._remarks(run)}
+
+    assert styles == {"web": "", "tracking": "yellow", "rollout-1": "yellow", "since": "bold yellow"}
+
+
+def test_a_success_rate_is_green_only_above_that_of_the_base_policy() -> None:
+    (now,) = (column.value for column in live.TASK_COLUMNS if column.name == "now")
+    better = SNAPSHOT.tasks[0]
+
+    shown = [now(one) for one in (better, replace(better, success_rate=0.3), replace(better, base_success_rate=None))]
+
+    assert [getattr(text, "style", None) for text in shown] == ["green", "", ""]
 
 
 def test_actors_that_start_for_the_first_time_make_a_run_starting_and_not_degraded() -> None:

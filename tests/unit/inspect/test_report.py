@@ -16,6 +16,7 @@ from dart.inspect.report import (
     SuccessReport,
     family_of,
     render,
+    row_cells,
     short_id,
     to_json,
     write_json,
@@ -66,6 +67,16 @@ def test_the_table_shows_no_100_with_a_failure_and_no_change_of_minus_0() -> Non
     assert shown["b"][1] == "100", "no failure at all"
     assert shown["b"][5] == ">99"
     assert {name: line[9] for name, line in shown.items()} == {"a": "+0", "b": "+0", "mean": "+0"}
+
+
+def test_a_change_is_green_where_it_is_better_and_red_where_it_is_worse() -> None:
+    verdicts = {name: row_cells(row)[-1] for name, row in rows(SuccessReport(BEFORE, AFTER)).items()}
+
+    assert verdicts == {
+        "a": "[green]improved[/]",
+        "b": "[yellow]within noise[/]",
+        "c": "[red]worse[/]",
+    }
 
 
 def test_a_side_that_was_not_measured_is_not_compared() -> None:

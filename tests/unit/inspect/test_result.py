@@ -5,10 +5,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from dart.core.records import Conservation, RunPhase
 from dart.core.run_directory import RunPaths
+from dart.inspect import learning_curve
 from dart.inspect.learning_curve import EpisodePoint
 from dart.inspect.report import RunReport, SuccessReport
 from dart.inspect.result import (
@@ -64,6 +66,22 @@ def test_a_continued_run_says_since_when_its_restarts_are_counted(tmp_path: Path
 
     assert books_line(continued).endswith("; data sound; restarts 2 since 7:31")
     assert (report["restarts"], report["restarts_since_seconds"]) == (2, 451.2)
+
+
+@pytest.mark.parametrize(
+    ("ended", "completed"),
+    [({}, True), ({"stopped_by": 15}, False), ({"failure": "no episode was played"}, False)],
+)
+def test_a_report_says_whether_the_run_did_all_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: dict[str, object], completed: bool
+) -> None:
+    monkeypatch.setattr(learning_curve, "write_png", lambda *_: None)
+    over = replace(RESULT, **ended)  # type: ignore[arg-type]
+    publish(over, Console(file=io.StringIO()), RunPaths(tmp_path))
+    report = json.loads((tmp_path / "report.json").read_text())
+
+    assert report["completed"] is completed
+    assert (report["parked"], report["parked_now"], report["demonstrations_used"]) == (5, 1, 3)
 
 
 def test_nothing_is_said_of_what_did_not_happen() -> None:

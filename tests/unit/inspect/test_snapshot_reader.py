@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ import pytest
 from actors.board import ActorState, Board
 from dart.config.config import Config, load_config
 from dart.core import records
-from dart.core.records import RunPhase
+from dart.core.records import DemonstrationSummary, EvaluationPhase, RunPhase
 from dart.core.run_directory import RunPaths
 from dart.core.statistics import Score
 from dart.core.types import FaultKind
 from dart.inspect import signals
-from dart.inspect.evaluation_scores import final_report
+from dart.inspect.evaluation_scores import failures, final_report
+from dart.inspect.formatting import clock
 from dart.inspect.metrics import exposition
 from dart.inspect.processes import write_table
 from dart.inspect.report import EvaluationResult, left_out_text
@@ -163,6 +165,15 @@ def test_of_a_run_that_has_ended_the_phase_is_the_one_it_ended_in(
         assert reader.read().phase is RunPhase.FINAL_EVALUATION
 
 
+def test_the_time_of_earlier_starts_is_no_time_of_the_phase_of_a_continued_run(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    continued = SESSION | {"elapsed_s": 1011.0, "used_before_s": 1000.0}
+    (paths.root / "session.json").write_text(json.dumps(continued))
+    with SnapshotReader(paths, CONFIG) as reader:
+        assert reader.read().phase is RunPhase.TRAINING
+
+
 def test_success_while_training_is_read_in_windows_and_an_old_window_once(
     paths: RunPaths, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +209,50 @@ def test_an_engine_serves_only_while_there_is_a_process(paths: RunPaths, store: 
         assert reader.read().serving_versions == (7,)
 
 
+def test_an_engine_that_is_not_ready_or_is_being_stopped_serves_nothing(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    for name, version in (("rollout-0", 7), ("rollout-1", 6), ("rollout-2", 5)):
+        show_gauge(board, name, Gauge.SERVED_VERSION, version)
+    show(board, "rollout-1", ready=0)
+    show(board, "rollout-2", ActorState.STOPPING)
+    with SnapshotReader(paths, CONFIG) as reader:
+        assert reader.read().serving_versions == (7,)
+
+
+def test_the_figures_of_a_snapshot_are_those_of_the_newest_update(
+    paths: RunPaths, store: Store, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {"staleness_mean": 0.5, "staleness_p50": 1.0, "staleness_p95": 3.0, "staleness_max": 4.0}
+    newest = records.Version(version=7, metrics=figures, created_unix_s=1000.0)
+    with SnapshotReader(paths, CONFIG) as reader:
+        monkeypatch.setattr(reader.store, "latest_version", lambda: newest)
+        shown = reader.read()
+
+    assert (shown.updates, shown.policy_version, shown.update) == (7, 7, figures)
+    assert (shown.staleness_mean, shown.staleness_p50) == (0.5, 1.0)
+    assert (shown.staleness_p95, shown.staleness_max) == (3.0, 4)
+
+
+def test_a_demonstration_that_is_out_of_use_counts_for_nothing_but_its_uses(
+    paths: RunPaths, store: Store, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = DemonstrationSummary(
+        pool_id=1, task_id="t", seed=1, origin="oracle", reward=1.0, num_steps=2, uses=2, dropped=False
+    )
+    pool = (
+        replace(one, lacks_thought=True),
+        replace(one, uses=3, guide_id=1),
+        replace(one, uses=4, dropped=True, lacks_thought=True, guide_id=1),
+    )
+    with SnapshotReader(paths, CONFIG) as reader:
+        monkeypatch.setattr(reader.store, "demonstrations", lambda: pool)
+        shown = reader.read()
+
+    assert (shown.pool_size, shown.pool_uses) == (2, 2 + 3 + 4)
+    assert (shown.pool_without_thought, shown.pool_self_rolled) == (1, 1)
+
+
 def test_nothing_is_told_of_a_run_in_which_nobody_starves(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
@@ -216,6 +271,14 @@ def test_who_starves_is_told_until_an_event_says_that_it_is_over(
     assert told.startswith("since ")
     assert told.endswith(": the trainer has waited")
     assert notices(paths, board) == ()
+
+
+def test_a_stall_is_told_since_the_time_at_which_it_began(paths: RunPaths, board: Board) -> None:
+    with Store(paths.store, clock=lambda: 5000.0) as store:
+        store.add_version()
+        data = {"stage": "lasts", "cause": "engines", "text": "the trainer has waited", "lasted_s": 240.0}
+        store.record_event(STARVED, "trainer", data)
+        assert notices(paths, board) == (f"since {clock(4760.0)}: the trainer has waited",)
 
 
 def test_the_first_failure_is_shown_with_its_message_until_an_episode_is_played(
@@ -384,11 +447,19 @@ MEASURED: Config = load_config(
 TASK, FIRST_SEED = "miniwob/click-test-2", 1_000_000
 
 
-def evaluated(store: Store, seed: int, reward: float, *, is_greedy: bool = False, after: bool = True) -> None:
-    phase = records.EvaluationPhase.AFTER if after else records.EvaluationPhase.BEFORE
+def evaluated(
+    store: Store,
+    seed: int,
+    reward: float,
+    *,
+    task: str = TASK,
+    is_greedy: bool = False,
+    after: bool = True,
+) -> None:
+    phase = EvaluationPhase.AFTER if after else EvaluationPhase.BEFORE
     store.record_evaluation(
         records.Evaluation(
-            phase=phase, policy_version=0, task_id=TASK, seed=seed, reward=reward, is_greedy=is_greedy
+            phase=phase, policy_version=0, task_id=task, seed=seed, reward=reward, is_greedy=is_greedy
         )
     )
 
@@ -413,6 +484,51 @@ def test_success_after_training_is_shown_when_its_evaluation_is_complete(
     assert snapshot.phase is RunPhase.DONE
     assert (snapshot.base_success_rate, snapshot.final_success_rate) == (0.0, pytest.approx(2 / 3))
     assert snapshot.final_verdict == "within noise"
+
+
+def test_an_evaluation_says_how_far_it_is_and_its_mean_only_once_every_task_has_a_result(
+    paths: RunPaths, store: Store, board: Board
+) -> None:
+    tasks = (TASK, "miniwob/enter-text")
+    sizes = ("evaluation.seeds_per_task=2", "evaluation.greedy_seeds_per_task=0")
+    with SnapshotReader(paths, load_config(None, [f"tasks.train={list(tasks)}", *sizes])) as reader:
+        evaluated(store, FIRST_SEED, 1.0, after=False)
+        first = reader.read()
+        evaluated(store, FIRST_SEED, 0.0, task=tasks[1], after=False)
+        second = reader.read()
+
+    assert (first.phase, first.evaluation_done, first.evaluation_total) == (RunPhase.BASE_EVALUATION, 1, 4)
+    assert (first.base_success_rate, second.base_success_rate) == (None, 0.5)
+
+
+def test_an_evaluation_episode_is_a_success_only_above_the_threshold(store: Store) -> None:
+    for seed, reward in enumerate((0.5, 0.6), FIRST_SEED):
+        evaluated(store, seed, reward)
+
+    assert final_report(store, MEASURED).sampled.after.scores == {TASK: Score(1, 2)}
+
+
+def test_answers_of_a_report_without_a_temperature_are_called_greedy(store: Store) -> None:
+    evaluation = MEASURED.evaluation.model_copy(update={"temperature": 0.0})
+
+    report = final_report(store, MEASURED.model_copy(update={"evaluation": evaluation}))
+
+    assert report.sampled.answers == "greedy"
+
+
+@pytest.mark.parametrize(
+    ("phase", "version", "counts"),
+    [(EvaluationPhase.AFTER, 0, True), (EvaluationPhase.AFTER, 3, False), (EvaluationPhase.BEFORE, 3, True)],
+)
+def test_after_training_only_failures_of_the_newest_version_count(
+    store: Store, phase: EvaluationPhase, version: int, counts: bool
+) -> None:
+    """One that was left out of the evaluation of an earlier version is played again with this one."""
+    told = {"phase": phase.value, "version": version, "seed": FIRST_SEED, "is_greedy": False}
+    rest = {"kind": "evaluator", "detail": "made up", "attempts": 3, "is_left_out": True}
+    store.record_event(EVALUATION_FAILED, TASK, {**told, **rest})
+
+    assert bool(failures(store, phase)) is counts
 
 
 def test_the_report_holds_sampled_and_greedy_success_before_and_after(store: Store) -> None:

@@ -132,12 +132,15 @@ def test_a_record_that_does_not_answer_at_first_ends_the_view() -> None:
 
 
 def test_ages_are_short() -> None:
-    assert [age(s) for s in (None, 0.4, 59, 192, 7440, 277200)] == [
+    assert [age(s) for s in (None, 0.4, 59, 60, 192, 3600, 7440, 86_400, 277_200)] == [
         "–",
         "0s",
         "59s",
+        "1m00s",
         "3m12s",
+        "1h00m",
         "2h04m",
+        "1d00h",
         "3d05h",
     ]
 

@@ -9,7 +9,7 @@ import pytest
 from dart.core.errors import UsageError
 from dart.core.run_directory import RunPaths
 from dart.inspect import logs, why
-from dart.inspect.exit_reports import ActorEnd, all_reports, ancestors_of, ends
+from dart.inspect.exit_reports import ActorEnd, all_reports, ancestors_of, ends, newest_failure
 from dart.inspect.logs import LogLine
 from dart.inspect.snapshot import ActorRow
 from supervision import reports
@@ -154,6 +154,17 @@ def test_only_newer_reports_are_read_and_a_broken_line_is_left_out(tmp_path: Pat
 
     assert [one.unix_s for one in reports.read(tmp_path, "root", 2.0)] == [2.0, 3.0]
     assert [one.unix_s for one in all_reports(tmp_path)] == [1.0, 2.0, 2.5, 3.0]
+
+
+def test_the_message_of_an_error_is_that_of_the_newest_failure_with_it(tmp_path: Path) -> None:
+    failures = ("WrongConfiguration: old", "WrongConfiguration: a: b", "OSError: disk")
+    for unix_s, reason in enumerate(failures):
+        reports.append(tmp_path, report("root", "trainer", float(unix_s), reason=reason))
+    decided = report("root", "trainer", 9.0, reason="WrongConfiguration: none", context="shutdown")
+    reports.append(tmp_path, decided)
+
+    assert newest_failure(tmp_path, "WrongConfiguration") == "a: b"
+    assert newest_failure(tmp_path, "MemoryError") == ""
 
 
 def log_line(event: str, incarnation: int, unix_s: float, **fields: object) -> str:
@@ -358,6 +369,18 @@ def test_an_end_is_told_with_its_process_and_what_it_said_last() -> None:
     ]
     assert lines[4].startswith("    its log: ")
     assert lines[4].endswith("step_failed  step=4")
+
+
+@pytest.mark.parametrize(
+    ("ended", "how"),
+    [({"exit_code": 0}, "exit code 0"), ({"signal": "SIGKILL"}, "SIGKILL"), ({}, None)],
+)
+def test_an_end_is_told_with_the_exit_code_also_if_it_is_0(ended: dict[str, object], how: str | None) -> None:
+    own = report("environment_pool", "env-000", 20.0, **ended)
+
+    _, told = why.end_lines(ActorEnd(incarnation=1, started_unix_s=8.0, report=own, is_own=True))
+
+    assert told == "    reported by environment_pool" + (f", {how}" if how else "")
 
 
 def test_an_end_nobody_reported_says_so() -> None:
