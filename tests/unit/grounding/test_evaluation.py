@@ -83,6 +83,44 @@ def test_what_a_set_does_not_know_makes_no_group() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("area", "name"),
+    [(9, "below 0.1 %"), (10, "0.1 to 1 %"), (99, "0.1 to 1 %"), (100, "1 to 5 %"), (500, "above 5 %")],
+)
+def test_a_group_of_sizes_ends_before_the_share_at_which_the_next_begins(area: int, name: str) -> None:
+    whole, part = accuracy_rows([(made_sample(Box(0, 0, area / 10, 10)), True)])[0::3]
+
+    assert (whole.name, part.group, part.name) == ("all", "size", name)
+
+
+@pytest.mark.parametrize(
+    ("elements", "name"), [(1, "1"), (2, "2 to 3"), (3, "2 to 3"), (4, "4 to 6"), (6, "4 to 6"), (7, "7 and more")]
+)
+def test_a_group_of_screens_has_as_many_elements_as_its_name_says(elements: int, name: str) -> None:
+    box = Box(0, 0, 5, 5)
+
+    assert accuracy_rows([(made_sample(box, [box] * elements), True)])[-1].name == name
+
+
+class SecondGuess(ColourModel):
+    """Points at a corner first, and then as `ColourModel`."""
+
+    def ground(self, image: Pixels, instruction: str, k: int) -> list[Region]:
+        return [Region((0.0, 0.0), 1.0, ()), *super().ground(image, instruction, k)][:k]
+
+
+@pytest.mark.parametrize(("k", "hits_of_k"), [(1, 0), (2, 3)])
+def test_a_hit_of_the_second_region_counts_for_the_first_k_alone_and_a_query_has_its_own_time(
+    tmp_path: Path, k: int, hits_of_k: int
+) -> None:
+    now_s = count(step=4.0)
+    found = ground_all(SecondGuess(), samples(tmp_path), k=k, clock=lambda: next(now_s))
+    report = accuracy_report(SecondGuess(), found, checkpoint="", data="", k=k)
+
+    assert (report.rows[0].hits, report.hits_of_k.hits, report.hits_of_k.name) == (0, hits_of_k, f"any of {k}")
+    assert (report.seconds_per_query, report.candidates_per_query) == (4.0, 0.0)
+
+
 def test_the_verifiers_choice_takes_the_place_of_the_best_region(tmp_path: Path) -> None:
     asked: list[int] = []
 

@@ -1,13 +1,27 @@
 """Choosing among candidates, and the points that a verifier learns from."""
 
+import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from dart.core.boxes import Box
-from dart.grounding.verification import Verified, choose, near_misses, other_centres, training_points
-from tests.unit.grounding.samples import made_sample
+from dart.grounding.verification import (
+    MarkedPoint,
+    Verified,
+    choose,
+    near_misses,
+    other_centres,
+    training_points,
+)
+from dart.grounding.verifier import Verifier, verifier_loss
+from dart.policy.protocols import Pixels
+from tests.unit.grounding.samples import made_sample, samples
 
 POINTS = [(0.1, 0.1), (0.2, 0.2), (0.3, 0.3)]
 
@@ -95,3 +109,27 @@ def test_a_near_miss_is_as_far_outside_as_the_patches_of_its_own_screen_are_larg
         wrong = {one.point for one in points if one.sample.height_px == height_px and not one.is_right}
         assert wrong & {*near_misses(box, patch)}
         assert not wrong & ({*near_misses(box, patch[::-1])} - {*near_misses(box, patch)})
+
+
+class SureOfTrue(Verifier):
+    """Finds every point right, with a logit of 2 for True and of 0 for False."""
+
+    def logits(self, crops: Sequence[Pixels], instructions: Sequence[str]) -> torch.Tensor:
+        return torch.tensor([[2.0, 0.0]] * len(crops))
+
+    def patch(self, image: Pixels) -> tuple[float, float]:
+        raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        raise NotImplementedError
+
+
+def test_the_score_of_a_point_is_the_probability_of_true_which_a_right_point_teaches(tmp_path: Path) -> None:
+    of_true = 1 / (1 + math.exp(-2.0))
+    sample = samples(tmp_path)[0]
+    point = (0.5, 0.5)
+
+    assert SureOfTrue().score(np.zeros((20, 20, 3), np.uint8), "click it", point) == pytest.approx(of_true)
+    for is_right, probability in ((True, of_true), (False, 1 - of_true)):
+        loss = verifier_loss(SureOfTrue(), [MarkedPoint(sample, point, is_right)])
+        assert float(loss) == pytest.approx(-math.log(probability))

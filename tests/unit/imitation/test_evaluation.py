@@ -82,6 +82,52 @@ def test_screenshots_that_cannot_be_one_batch_are_an_error_of_every_player(
     assert ["size" in str(one) for one in results_of_players(4, 8)] == [True, True]
 
 
+class Says(FixedCodec):
+    """Decodes every answer as the same text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def decode_action(self, *_: object) -> str:
+        return self._text
+
+
+class CountedSteps(FixedScreen):
+    """Counts the steps, and ends the episode after some of them."""
+
+    def __init__(self, ends_after: int) -> None:
+        super().__init__(rows=4)
+        self.steps, self._ends_after = 0, ends_after
+
+    async def step(self, *_: object, **__: object) -> SimpleNamespace:
+        self.steps += 1
+        return SimpleNamespace(terminated=self.steps == self._ends_after, box=None)
+
+    async def observe(self, **_: object) -> SimpleNamespace:
+        return self._shown
+
+
+@pytest.mark.parametrize(
+    ("text", "ends_after", "steps", "reward"),
+    [
+        ("finished()", 9, 0, 1.0),
+        ("call_user()", 9, 0, 1.0),
+        ("wait()", 9, 5, 1.0),
+        ("wait()", 2, 2, 1.0),
+        ("no action", 9, 0, 0.0),
+    ],
+)
+def test_an_episode_ends_by_its_answer_its_page_or_its_step_cap_and_without_an_action_at_reward_0(
+    monkeypatch: pytest.MonkeyPatch, text: str, ends_after: int, steps: int, reward: float
+) -> None:
+    monkeypatch.setattr(evaluation, "sample", answers)
+    player: Any = HeldOutPlayer(None, Says(text), 5, 1.0)  # type: ignore[arg-type]
+    environment = CountedSteps(ends_after)
+
+    assert asyncio.run(player.play(environment, "task", 1)) == reward
+    assert environment.steps == steps
+
+
 def test_a_model_that_answers_too_few_prompts_leaves_no_player_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

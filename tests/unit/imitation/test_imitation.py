@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from dart.core.types import Step
 from dart.imitation.pretrain import PretrainConfig, lr_factor, soften_pointer
 from dart.imitation.samples import (
+    _pointer_loss,
     batches,
     imitation_loss,
     lowest_seeds,
@@ -26,7 +28,7 @@ from dart.policy.modeling import GuiPolicyModel, new_policy
 from dart.policy.protocols import Screen
 from dart.policy.sampling import teacher_forced
 from dart.policy.tokenizer import train_tokenizer
-from dart.policy.vocabulary import Coordinates
+from dart.policy.vocabulary import BIN_PX, PATCH_PX, Coordinates
 from dart.testing.trajectories import step_at
 from dart.training.demonstration_format import BadDemonstrations
 from tests.pictures import png
@@ -118,6 +120,40 @@ def test_soft_targets_are_distributions_around_the_target_and_one_hot_elsewhere(
     assert wanted[0, 1].argmax() == x
     assert wanted[0, 1, x + 1] / wanted[0, 1, x] == pytest.approx(np.exp(-0.5))
     assert wanted[0, 2, config.first_y_token_id - 1] == 0.0
+
+
+def test_the_target_of_a_patch_is_a_gaussian_over_the_rows_and_columns_of_the_screen() -> None:
+    config = GuiPolicyConfig("pointer", vocab_size=2000)
+    first, columns = config.first_patch_token_id, config.patch_columns
+    edge = first + 3 * columns - 1  # at the right end of the third row
+
+    wanted = soft_targets(torch.tensor([[edge]]), config, sigma_bins=PATCH_PX / BIN_PX)[0, 0]
+
+    assert (int(wanted.argmax()), float(wanted.sum())) == (edge, pytest.approx(1.0))
+    assert not wanted[:first].any()
+    squares = {
+        edge - 1: 1,
+        edge - columns: 1,
+        edge + columns: 1,
+        edge + columns - 1: 2,
+        edge + 1: 1 + (columns - 1) ** 2,
+    }
+    for patch, square in squares.items():
+        assert float(wanted[patch] / wanted[edge]) == pytest.approx(math.exp(-0.5 * square), abs=1e-6)
+
+
+def test_the_pointer_is_taught_the_cell_in_the_column_of_x_and_the_row_of_y(model: GuiPolicyModel) -> None:
+    config = model.config
+    targets = torch.tensor([[config.first_x_token_id + 3, config.first_y_token_id + 5]])
+    wanted = soft_targets(targets, config, sigma_bins=1e-3)
+
+    def loss(row: int, column: int) -> float:
+        scores = torch.zeros(1, 2, config.x_bins * config.y_bins)
+        scores[0, 0, row * config.x_bins + column] = 30.0
+        return float(_pointer_loss(scores, targets, wanted, config))
+
+    assert loss(5, 3) < 1e-3
+    assert loss(3, 5) > 10.0
 
 
 def test_with_hard_targets_the_answer_loss_is_the_mean_cross_entropy(

@@ -52,11 +52,11 @@ class World:
         self.readers = ExitStack()
         self.config: Config = load_config(None, ["telemetry.load_every_s=5.0", "environments.count=1"])
 
-    def update(self) -> None:
-        """One group, half of it a success, and the update that trains it, five seconds later."""
+    def update(self, rewards: tuple[float, float] = (0.0, 1.0)) -> None:
+        """One group, and the update that trains it, five seconds later."""
         self.now_s += 5.0
         group = self.store.open_group("t", 1, 2, 4, 0)
-        for reward in (0.0, 1.0):
+        for reward in rewards:
             lease = self.store.lease_rollout(group, "env-000", self.now_s + 60.0)
             self.store.finish_rollout(lease.rollout_id, lease.fence, trajectory_for(lease, reward))
         self.now_s += 5.0
@@ -151,6 +151,13 @@ def test_the_points_are_what_the_record_says(world: World) -> None:
         "throughput/episodes_per_minute": 12.0,
         "throughput/steps_per_minute": 24.0,
     }
+
+
+def test_success_is_that_of_the_episodes_up_to_the_update_whenever_it_is_read(world: World) -> None:
+    world.update(rewards=(0.0, 0.5))
+    world.update(rewards=(1.0, 1.0))
+
+    assert [point.figures["curve/success"] for point in points_of(world)] == [0.0, 0.5]
 
 
 @pytest.mark.parametrize("age_s", [3000.0, 3 * 3600.0, 2 * 86_400.0])

@@ -38,7 +38,20 @@ def test_an_actor_whose_supervisor_is_gone_is_shown() -> None:
         ({"ready": False}, ("running, not ready", "warn"), ""),
         ({"busy_s": 2.0, "handler": "Generate"}, ("running", "good"), "Generate 2.0 s"),
         ({"process": "suspended"}, ("running, suspended", "bad"), ""),
+        ({"process": "gone", "handler": "Step", "busy_s": 2.0}, ("running, gone", "bad"), ""),
+        ({"beat_age_s": 20.0}, ("running", "good"), ""),
         ({"beat_age_s": 90.0}, ("running", "bad"), "no beat for 1m30s"),
+        (
+            {"state": "starting", "ready": False, "work": "load", "work_s": 20.0},
+            ("starting", "info"),
+            "load 20.0 s",
+        ),
+        (
+            {"state": "stopping", "handler": "Stop", "busy_s": 1.5, "last_reason": "signal 9"},
+            ("stopping", "info"),
+            "Stop 1.5 s",
+        ),
+        ({"state": "failed", "last_reason": "signal 9"}, ("failed", "bad"), "signal 9"),
         (
             {"state": "backoff", "last_reason": "signal 9", "retry_in_s": 4.0},
             ("backoff", "warn"),

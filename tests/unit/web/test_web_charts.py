@@ -1,6 +1,7 @@
 """Figures as the geometry of a chart."""
 
 import json
+import re
 
 import pytest
 
@@ -8,6 +9,7 @@ from dart.web.charts import (
     DOT_MARGIN,
     PLOT_BOTTOM,
     PLOT_TOP,
+    SIZE,
     Chart,
     Dot,
     Series,
@@ -111,10 +113,29 @@ def test_a_chart_of_nothing_is_empty_and_has_its_axes() -> None:
     assert not Chart("t", [], (0.0, 10.0), dots=[Dot(0.0, 0.5, 0.4, 0.6, "before")]).is_empty
 
 
+@pytest.mark.parametrize(
+    ("span_s", "label"),
+    [
+        (600.0, r"\d\d:\d\d:\d\d"),
+        (601.0, r"\d\d:\d\d"),
+        (86_400.0, r"\d\d:\d\d"),
+        (86_401.0, r"\d\d \w+ \d\d:\d\d"),
+    ],
+)
+def test_the_times_of_a_chart_have_seconds_in_a_short_one_and_dates_in_one_over_days(
+    span_s: float, label: str
+) -> None:
+    ticks = Chart("t", [], (0.0, span_s)).x_ticks
+
+    assert all(re.fullmatch(label, text) for _, text, _ in ticks), ticks
+    assert [at for at, _, _ in ticks] == [0.0, span_s / 2, span_s]
+
+
 def test_a_dot_at_the_edge_is_drawn_whole() -> None:
     chart = Chart("t", [], (0.0, 10.0), dots=[Dot(0.0, 0.5, 0.4, 0.6, "before")])
 
     assert chart.dot_x(chart.dots[0]) == DOT_MARGIN
+    assert chart.dot_x(Dot(10.0, 0.5, 0.4, 0.6, "after")) == SIZE - DOT_MARGIN
 
 
 def test_a_sparkline_spans_the_whole_stretch() -> None:

@@ -54,11 +54,22 @@ def test_an_arrow_ends_at_its_point_with_its_head_around_its_line() -> None:
     assert head.attributes["points"] == "90,50 82.8,53.6 82.8,46.4"
 
 
+@pytest.mark.parametrize(
+    ("direction", "tip"), [("up", "50,82"), ("down", "50,118"), ("left", "32,100"), ("right", "68,100")]
+)
+def test_the_arrow_of_a_scroll_shows_its_direction(direction: str, tip: str) -> None:
+    *_, head = drawn(f"scroll(start_box='(50,100)', direction='{direction}')").marks
+
+    assert str(head.attributes["points"]).split()[0] == tip
+
+
 def test_a_point_outside_is_drawn_at_the_edge_and_said() -> None:
     found = drawn("click(start_box='(500,20)')")
 
     assert found.marks[1] == line(99, 14, 99, 26)
     assert found.caption == "click at 500, 20, outside of the picture"
+    dragged = drawn("drag(start_box='(10,10)', end_box='(10,200)')")
+    assert dragged.caption == "drag from 10, 10 to 10, 200, outside of the picture"
 
 
 def test_marks_grow_with_the_picture() -> None:

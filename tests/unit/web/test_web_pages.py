@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import json
 import re
 import shutil
 import zlib
@@ -15,6 +16,8 @@ from starlette.testclient import TestClient
 
 from dart.core.errors import UsageError
 from dart.core.run_directory import RunPaths
+from dart.core.types import Outcome
+from dart.curation.groups import DropReason
 from dart.store.errors import StoreBusy
 from dart.store.store import Store
 from dart.web import trajectory_pages
@@ -22,9 +25,11 @@ from dart.web.app import STREAM_S, changes, gzipped, part_or_error, web_app
 from dart.web.auth import access_for
 from dart.web.charts import Chart
 from dart.web.pages import PAGES, PagePart, Values, WebPage, head
-from dart.web.render import render
-from dart.web.run_view import RunView
+from dart.web.render import MEANINGS, ago, render
+from dart.web.run_view import LOG_LINES, RunView
 from dart.web.trajectory_pages import trajectory_html, write_trajectory
+from supervision import reports
+from supervision.reports import Offender, SupervisorReport
 from tests.recorded_run import ACTORS, HOSTILE, TASKS, a_screenshot, record_run
 from tests.unit.web.conftest import TOKEN
 
@@ -188,6 +193,18 @@ def test_the_page_shows_a_run_whose_actors_start_for_the_first_time_as_starting(
         assert ">starting<" in head(run, Values())
         run.snapshot = replace(run.snapshot, notices=("the disk is full",))
         assert ">degraded<" in head(run, Values())
+
+
+def test_the_colour_at_the_top_of_a_page_is_that_of_the_state_of_the_run(recorded: RunPaths) -> None:
+    with RunView(recorded) as run:
+        root = replace(run.snapshot.actors[0], process="alive", beat_age_s=0.1)
+        well = replace(run.snapshot, is_running=True, main_is="", notices=(), actors=(root,))
+        run.snapshot = well
+        assert '<span class="pill good">healthy</span>' in head(run, Values())
+        run.snapshot = replace(well, notices=("the disk is full",))
+        assert '<span class="pill warn">degraded</span>' in head(run, Values())
+        run.pid = None
+        assert '<span class="pill idle">ended</span>' in head(run, Values())
 
 
 def test_who_gave_the_token_gets_a_cookie_without_it(guarded: TestClient) -> None:
@@ -394,6 +411,90 @@ def test_the_title_of_a_page_names_its_run_so_that_tabs_of_two_runs_differ(
 
 def test_the_success_chart_says_what_the_evaluations_measured(client: TestClient) -> None:
     assert "dots: held-out seeds, before 50 %" in client.get("/").text
+
+
+def test_the_lines_of_the_staleness_chart_are_the_figures_that_they_are_called(client: TestClient) -> None:
+    chart = client.get("/").text.partition("<strong>Staleness")[2].partition("</figure>")[0]
+
+    named = re.findall(r"</svg>(\w+) <b data-value>([^<]*)</b>", chart)
+    assert named == [("mean", "0.5"), ("p95", "1"), ("bound", "4")]
+
+
+def test_the_newest_event_comes_first(client: TestClient) -> None:
+    events = client.get("/").text.partition("Newest events")[2]
+
+    assert events.index("engine_state") < events.index("child_terminated")
+
+
+def test_the_page_of_an_actor_has_the_end_of_its_log_and_its_newest_end_first(
+    recorded: RunPaths, tmp_path: Path
+) -> None:
+    copy = RunPaths(Path(shutil.copytree(recorded.root, tmp_path / "run")))
+    written = {"level": "info", "timestamp": "2026-11-21T13:45:13.94868Z"}
+    lines = [json.dumps({**written, "event": f"line {number}"}) for number in range(LOG_LINES + 80)]
+    (copy.logs / "env-000.jsonl").write_text("\n".join(lines) + "\n")
+    for unix_s, reason in ((1.0, "earlier"), (2.0, "later")):
+        report = SupervisorReport(
+            unix_s=unix_s,
+            supervisor="environment_pool",
+            context="child_terminated",
+            reason=reason,
+            offender=Offender(id="env-000"),
+        )
+        reports.append(copy.root, report)
+    with RunView(copy) as run:
+        actor = run.actor("env-000")
+        log, ends = [line.event for line in run.log(actor)], [one.reason for one in run.ends(actor)]
+
+    assert (log[0], log[-1]) == ("line 80", f"line {LOG_LINES + 79}")
+    assert ends == ["later", "earlier"]
+
+
+def test_every_outcome_and_every_reason_of_a_drop_is_explained() -> None:
+    assert [word for word in (*Outcome, *DropReason) if not MEANINGS.get(word)] == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5.0, "0 s ago"),
+        (89.0, "89 s ago"),
+        (90.0, "2 min ago"),
+        (89 * 60.0, "89 min ago"),
+        (90 * 60.0, "2 h ago"),
+        (47 * 3600.0, "47 h ago"),
+        (48 * 3600.0, "2 d ago"),
+        (400 * 86_400.0, "400 d ago"),
+    ],
+)
+def test_how_long_ago_is_said_in_a_unit_that_fits(
+    seconds: float, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dart.web.render.time.time", lambda: 1e9)
+
+    assert ago(1e9 - seconds) == text
+
+
+PILL = re.compile(r"/trajectory\?id=(e?\d+)\">.*?<span class=\"pill (\w+)\"", re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("address", "colours"),
+    [
+        ("/trajectories?task=enter-text", {"7": "idle", "4": "good", "3": "idle"}),
+        ("/trajectories?of=evaluation", {"e2": "good", "e1": "bad"}),
+    ],
+)
+def test_a_success_is_green_in_a_list_and_an_answer_that_was_no_action_red(
+    client: TestClient, address: str, colours: dict[str, str]
+) -> None:
+    assert dict(PILL.findall(client.get(address).text)) == colours
+
+
+def test_the_episodes_of_its_group_are_offered_first_to_compare_an_episode_with(client: TestClient) -> None:
+    offered = re.findall(r"<option value=\"(\d+)\">", client.get("/trajectory?id=2").text)
+
+    assert offered == ["1", "6", "5"]
 
 
 def test_a_chart_without_values_says_what_did_not_happen() -> None:

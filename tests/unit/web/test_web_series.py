@@ -1,9 +1,14 @@
 """What is counted over a run, as shares and rates over time."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from dart.core.records import Event
+from dart.inspect.formatting import parse_span
 from dart.inspect.utilisation import Sizes
+from dart.web import pages
 from dart.web.charts import Bins, EpisodeCounts, per_minute, success_over_time, utilisation_over_time
 
 BINS = Bins(begins_unix_s=1000.0, ends_unix_s=1040.0, count=4)
@@ -119,3 +124,39 @@ def test_a_short_run_has_a_curve_too() -> None:
 
 def test_counts_become_rates() -> None:
     assert [rate for _, rate in per_minute({1: 5.0}, BINS)] == [0.0, 30.0, 0.0, 0.0]
+
+
+def test_the_chart_of_throughput_has_steps_and_episodes_a_minute() -> None:
+    chart = pages._throughput({1: EpisodeCounts(4, 1, 20)}, BINS)
+
+    shown = [(one.name, [rate for _, rate in one.points]) for one in chart.series]
+    assert shown == [("environment steps", [0.0, 120.0, 0.0, 0.0]), ("episodes", [0.0, 24.0, 0.0, 0.0])]
+
+
+@pytest.mark.parametrize(
+    ("began", "last", "window_s", "expected"),
+    [
+        (1000.0, 5000.0, None, (1000.0, 5000.0, 96)),
+        (1000.0, 5000.0, 900.0, (4100.0, 5000.0, 96)),
+        (1000.0, 1200.0, 900.0, (1000.0, 1200.0, 50)),
+        (1000.0, 1010.0, None, (950.0, 1010.0, 15)),
+    ],
+    ids=["whole", "newest", "shorter than the window", "shorter than a minute"],
+)
+def test_the_charts_of_a_run_that_has_ended_end_with_it(
+    began: float, last: float, window_s: float | None, expected: tuple[float, float, int]
+) -> None:
+    run: Any = SimpleNamespace(
+        pid=None, store=SimpleNamespace(began_unix_s=lambda: began, last_unix_s=lambda: last)
+    )
+
+    bins = pages._bins(run, window_s)
+
+    assert (*bins.span, bins.count) == expected
+
+
+def test_a_time_that_the_charts_can_show_is_as_long_as_its_name_says() -> None:
+    named = {name: parse_span(name) for name in pages.WINDOWS if name != "all"}
+
+    assert {**pages.WINDOWS, **named} == pages.WINDOWS
+    assert pages.WINDOWS["all"] is None| {"all": None} == dict(pages.WINDOWS)

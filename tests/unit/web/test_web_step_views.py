@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from dart.core.types import PromptImage
 from dart.testing.trajectories import step_at
 from dart.web.step_views import first_difference, token_texts, views
 
@@ -24,6 +25,15 @@ def test_tokens_show_how_sure_the_policy_was() -> None:
     assert [token.tone for token in shown.tokens] == ["p4", "p3", "p4"]
     assert shown.probability is not None
     assert 0.64 < shown.probability < 0.65
+
+
+def test_a_step_shows_how_many_tokens_its_prompt_has_with_those_of_its_images() -> None:
+    """One placeholder in the prompt stands for all tokens of an image."""
+    images = (PromptImage(sha256="a", tokens=300), PromptImage(sha256="b", tokens=1))
+
+    plain, with_images = views((STEPS[0], replace(STEPS[1], images=images)), lambda _: None, {}, None)
+
+    assert (plain.prompt_tokens, with_images.prompt_tokens) == (20, 20 + 299)
 
 
 def test_a_step_of_an_unknown_policy_has_no_tokens() -> None:
