@@ -87,6 +87,12 @@ def test_a_scraper_gets_the_metrics_and_health_checks_the_state_of_the_run(clien
         assert (answer.status_code, answer.text.splitlines()[0]) == (503, "the root supervisor is gone")
 
 
+def part_of(page: str, name: str, run: RunView, **values: str) -> str:
+    """Render one part of a page of a run."""
+    (part,) = (part for part in PAGES[page].parts if part.name == name)
+    return part.render(run, Values(values))
+
+
 def test_routine_of_a_long_run_hides_no_alarm(recorded: RunPaths, tmp_path: Path) -> None:
     copy = RunPaths(Path(shutil.copytree(recorded.root, tmp_path / "run")))
     with Store(copy.store) as store:
@@ -95,9 +101,8 @@ def test_routine_of_a_long_run_hides_no_alarm(recorded: RunPaths, tmp_path: Path
             for before, state in pairwise(["healthy", "updating", "healthy"]):
                 store.record_event("engine_state", "rollout-0", {"state": state, "before": before})
     with RunView(copy) as run:
-        (newest,) = (part for part in PAGES["overview"].parts if part.name == "newest")
-        (happened,) = (part for part in PAGES["actor"].parts if part.name == "happened")
-        overview, engine = newest.render(run, Values()), happened.render(run, Values(name="rollout-0"))
+        overview = part_of("overview", "newest", run)
+        engine = part_of("actor", "happened", run, name="rollout-0")
 
     assert "all groups are equal" in overview
     assert "suspect" in engine, "a state of before"
@@ -411,6 +416,66 @@ def test_the_title_of_a_page_names_its_run_so_that_tabs_of_two_runs_differ(
 
 def test_the_success_chart_says_what_the_evaluations_measured(client: TestClient) -> None:
     assert "dots: held-out seeds, before 50 %" in client.get("/").text
+
+
+def test_the_tiles_of_the_overview_show_the_figures_that_they_are_called(recorded: RunPaths) -> None:
+    with RunView(recorded) as run:
+        root = replace(run.snapshot.actors[0], process="alive", beat_age_s=0.1)
+        run.snapshot = replace(
+            run.snapshot,
+            success_rate=0.43,
+            recent=200,
+            updates=12,
+            updates_max=300,
+            serving_versions=(11, 9, 11),
+            trajectories=512,
+            steps_mean=3.25,
+            actions_per_minute=312.4,
+            staleness_mean=0.84,
+            staleness_p95=2.0,
+            staleness_max=7,
+            faults={"task": 2, "infrastructure": 3},
+            actors=(root, replace(root, name="store", state="failed")),
+            restarts=4,
+            used_before_s=100.0,
+            pool_size=12,
+            pool_uses=3,
+        )
+        shown = part_of("overview", "now", run)
+
+    tile = re.compile('<div class="tile (.*?)"><dt>(.*?)</dt><dd>(.*?)</dd><dd class="detail">(.*?)</dd>')
+    assert {name: rest for _, name, *rest in tile.findall(shown)} == {
+        "Success": ["43 %", "200 newest episodes"],
+        "Updates": ["12/300", "serving version 9, 11"],
+        "Episodes": ["512", "3.2 steps each"],
+        "Steps/min": ["312", "over the last minute"],
+        "Staleness": ["0.8", "p95 2, most 7"],
+        "Faults": ["5", "3 infrastructure, 2 task"],
+        "Actors": ["1/2", "4 restarts since 1:40"],
+        "Pool": ["12", "used 3 times"],
+    }
+    assert [name for tone, name, *_ in tile.findall(shown) if tone == "warn"] == ["Faults", "Actors"]
+
+
+def test_the_facts_about_an_actor_are_those_that_they_are_called(recorded: RunPaths) -> None:
+    with RunView(recorded) as run:
+        root = run.actors[0]
+        busy = replace(root, messages=9, refused=2, unsent=3, restarts=7, restarts_in_window=4, window_s=60.0)
+        run.actors = (replace(busy, age_s=125.0, beat_age_s=0.25, rss_bytes=3 * 2**20, cpu_s=1.5),)
+        facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", part_of("actor", "vitals", run, name="root")))
+
+    assert {name: facts[name] for name in ("messages", "refused", "not sent", "restarts", "up")} == {
+        "messages": "9",
+        "refused": "2",
+        "not sent": "3",
+        "restarts": "7, 4 in 1m00s",
+        "up": "2m05s",
+    }
+    assert {name: facts[name] for name in ("last sign of life", "memory", "processor")} == {
+        "last sign of life": "0.2 s ago",
+        "memory": "3.0 MiB",
+        "processor": "1.5 s",
+    }
 
 
 def test_the_lines_of_the_staleness_chart_are_the_figures_that_they_are_called(client: TestClient) -> None:
