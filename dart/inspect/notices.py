@@ -3,6 +3,7 @@
 import shutil
 import signal
 from collections.abc import Iterator, Sequence, Set
+from operator import itemgetter
 
 from actors.board import ActorState, Vitals
 from dart.config.problems import shortened
@@ -61,16 +62,16 @@ def notices(
 
 def _first_failure(store: RunBrowser) -> Iterator[str]:
     """Yield a notice of the first episode that failed. Call this while no episode has ended otherwise."""
-    attempts = store.newest_attempts(FAILURES_READ)
     failed = [
-        (f"`dartrl events --for {one.subject}`", one.data["kind"], one.data["detail"])
+        (one.unix_s, f"`dartrl events --for {one.subject}`", one.data["kind"], one.data["detail"])
         for one in store.find_events(kinds=(EVALUATION_FAILED,), limit=FAILURES_READ)
         if one.data["attempts"]  # else it was interrupted
-    ] or [
-        (f"`dartrl trajectories show {one.rollout_id}`", one.fault_kind, one.detail)
-        for one in reversed(attempts)
     ]
-    for command, kind, detail in failed[:1]:
+    failed += [
+        (one.spent_unix_s, f"`dartrl trajectories show {one.rollout_id}`", one.fault_kind, one.detail)
+        for one in reversed(store.newest_attempts(FAILURES_READ))
+    ]
+    for _, command, kind, detail in sorted(failed, key=itemgetter(0))[:1]:
         reason = shortened(one_line(str(detail)), REASON_CHARACTERS)
         first = f"the first failure ({kind}): {reason}"
         yield f"no episode has ended with a reward yet; {first}; {command} shows more"

@@ -4,13 +4,14 @@ Screens are drawn in columns: the column is the number of actions on the shortes
 screen.
 """
 
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from dart.core.errors import UsageError
-from dart.core.exploration import PathHop, ScreenNode
+from dart.core.exploration import HeldLease, PathHop, ScreenNode
 from dart.exploration.coverage import CoveragePoint
 from dart.exploration.follower import GraphFollower
 from dart.exploration.graph import Graph
@@ -68,7 +69,8 @@ def exploration(run: RunView, values: Mapping[str, str]) -> str:
 
 def drawing(run: RunView, graph: Graph) -> dict[str, object]:
     """Return the values that the template of the page needs for a graph."""
-    held = {one.screen_id: one.explorer for one in run.store.held_leases()}
+    leases = run.store.held_leases() if run.pid is not None else ()
+    held = explorers_at(leases, time.time())
     open_screens = frontier(graph, (), run.config.exploration.max_depth)
     screens = placed(graph, open_screens, held)
     place_of = {one.node.screen_id: one for one in screens}
@@ -89,6 +91,14 @@ def drawing(run: RunView, graph: Graph) -> dict[str, object]:
         "chart": coverage_chart(graph.curve()),
         "held": sorted(explorer for screen, explorer in held.items() if screen in graph.nodes),
     }
+
+
+def explorers_at(leases: Iterable[HeldLease], now_unix_s: float) -> dict[int | None, str]:
+    """Return the name of the explorer by the screen whose lease it holds.
+
+    A lease whose deadline has passed is left out, because its explorer has ended.
+    """
+    return {one.screen_id: one.explorer for one in leases if one.deadline_unix_s >= now_unix_s}
 
 
 def placed(

@@ -308,6 +308,21 @@ def test_without_an_evaluation_the_first_failure_is_that_of_a_rollout(
     assert notice.endswith("(system): the browser⏎died; `dartrl trajectories show 1` shows more")
 
 
+def test_the_first_failure_is_the_earlier_one_of_training_and_of_an_evaluation(
+    paths: RunPaths, board: Board
+) -> None:
+    now_unix_s = [1000.0]
+    with Store(paths.store, clock=lambda: now_unix_s[0]) as store:
+        store.add_version()
+        lease = store.lease_rollout(store.open_group(TASK, 1, 1, 4, 0), "env-001", 9999.0)
+        store.release_rollout(lease.rollout_id, lease.fence, FaultKind.SYSTEM, "no engine answers", 3)
+        now_unix_s[0] = 2000.0
+        failed(store, FIRST_SEED, is_left_out=False)
+        (notice,) = notices(paths, board)
+
+    assert "the first failure (system): no engine answers; `dartrl trajectories show 1`" in notice
+
+
 def test_an_interrupted_episode_is_no_failure(paths: RunPaths, store: Store, board: Board) -> None:
     asked = {"phase": "before", "version": 0, "seed": 1, "is_greedy": False, "kind": "interrupted"}
     store.record_event(EVALUATION_FAILED, TASK, {**asked, "detail": "", "attempts": 0, "is_left_out": False})

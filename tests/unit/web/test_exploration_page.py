@@ -1,20 +1,22 @@
 """The page of the exploration graph over a recorded exploration."""
 
+import fcntl
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from dart.core import messages as m
-from dart.core.exploration import Effect, ExploreAct, LeaseMove
+from dart.core.exploration import Effect, ExploreAct, HeldLease, LeaseMove
 from dart.core.run_directory import RunPaths
 from dart.exploration.coverage import CoveragePoint
 from dart.store.store import Store
 from dart.web.app import web_app
 from dart.web.auth import access_for
-from dart.web.exploration_pages import coverage_chart
+from dart.web.exploration_pages import coverage_chart, explorers_at
 from tests.recorded_run import record_run
 from tests.unit.exploration.screens import SEED, TASK, screen
 
@@ -55,11 +57,20 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
 
 
 @pytest.fixture
-def client(paths: RunPaths) -> Iterator[TestClient]:
+def ended(paths: RunPaths) -> Iterator[TestClient]:
+    """The page of the run, which nothing runs."""
     with TestClient(
         web_app(paths, access_for("127.0.0.1", None)), base_url="http://localhost:8700"
     ) as opened:
         yield opened
+
+
+@pytest.fixture
+def client(paths: RunPaths, ended: TestClient) -> Iterator[TestClient]:
+    """The same page while the run seems to run: its lock is held."""
+    with paths.lock.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield ended
 
 
 def test_the_page_shows_screens_ways_frontier_and_holders(client: TestClient) -> None:
@@ -71,6 +82,29 @@ def test_the_page_shows_screens_ways_frontier_and_holders(client: TestClient) ->
     assert "2 · 2 untried" in answer.text
     assert "explorer-007" in answer.text
     assert 'class="screen open held"' in answer.text
+
+
+def test_of_a_run_that_has_ended_nobody_explores_now(ended: TestClient) -> None:
+    shown = ended.get("/exploration").text
+
+    assert "<dt>Exploring now</dt><dd>0</dd>" in shown
+    assert "explorer-007" not in shown
+    assert 'class="screen open"' in shown
+
+
+def test_a_lease_whose_deadline_has_passed_is_of_no_explorer_that_explores_now() -> None:
+    one = HeldLease(
+        fence=1,
+        task_id=TASK,
+        seed=SEED,
+        screen_id=1,
+        explorer="env-000",
+        incarnation=1,
+        deadline_unix_s=100.0,
+    )
+    late = replace(one, screen_id=2, explorer="env-001", deadline_unix_s=99.9)
+
+    assert explorers_at((one, late), 100.0) == {1: "env-000"}
 
 
 def test_titles_of_pages_are_shown_as_text(client: TestClient) -> None:
