@@ -1,6 +1,6 @@
 """A run at one moment as plain data, for the live view, `status`, `tree`, the page and the metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from dart.core.records import Conservation, RunPhase
@@ -105,6 +105,14 @@ class EngineRow:
     """Why the engine is not healthy; empty if it is."""
 
 
+def updating(engines: Iterable[EngineRow]) -> frozenset[str]:
+    """Return the names of the engines that load a new version.
+
+    Their actors are not ready, but count as well, because requests only wait for them.
+    """
+    return frozenset(engine.name for engine in engines if engine.state == EngineState.UPDATING)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
     """One run at one moment."""
@@ -198,8 +206,8 @@ class RunSnapshot:
     @property
     def well(self) -> int:
         """The number of actors that are up and ready; engines that load a new version count as ready."""
-        updating = {engine.name for engine in self.engines if engine.state == EngineState.UPDATING}
-        return sum(actor.is_well or actor.name in updating for actor in self.actors)
+        loading = updating(self.engines)
+        return sum(actor.is_well or actor.name in loading for actor in self.actors)
 
     @property
     def is_healthy(self) -> bool:

@@ -19,6 +19,7 @@ from dart.inspect.exit_reports import all_reports
 from dart.inspect.formatting import percent
 from dart.inspect.logs import message
 from dart.inspect.report import EvaluationResult
+from dart.inspect.snapshot import updating
 from dart.inspect.task_reports import DECISIONS_MAX, decision_text, state, task_reports
 from dart.inspect.utilisation import ACTIVITIES, sizes_of
 from dart.store.browse_queries import PAGE, TrajectoryFilter
@@ -281,7 +282,8 @@ def event_text(event: Event) -> str:
 def _tree(run: RunView, _: Values) -> str:
     is_running = run.pid is not None
     rows = [(depth, view_of(actor, is_running=is_running)) for actor, depth in in_tree_order(run.actors)]
-    unwell = [actor.name for actor in by_urgency(run.actors) if is_running and not actor.is_well]
+    well = updating(run.engines) | {actor.name for actor in run.actors if actor.is_well}
+    unwell = [actor.name for actor in by_urgency(run.actors) if is_running and actor.name not in well]
     return render("_tree.html", rows=rows, is_running=is_running, unwell=unwell)
 
 

@@ -18,6 +18,7 @@ from dart.core.errors import UsageError
 from dart.core.run_directory import RunPaths
 from dart.core.types import Outcome
 from dart.curation.groups import DropReason
+from dart.inspect.snapshot import EngineRow
 from dart.store.errors import StoreBusy
 from dart.store.store import Store
 from dart.web import trajectory_pages
@@ -379,6 +380,17 @@ def test_the_tree_names_above_its_rows_which_actors_cannot_work(client: TestClie
     above, _, _ = shown.partition("<table")
     assert "of 9 actors cannot work now" in above
     assert 'href="/actor?name=env-001"' in above
+
+
+def test_an_engine_that_loads_a_version_is_none_of_the_actors_that_cannot_work(recorded: RunPaths) -> None:
+    with RunView(recorded) as run:
+        up = [replace(one, state="running", process="alive", beat_age_s=0.1) for one in run.actors]
+        run.actors = tuple(replace(one, ready=one.name not in ("rollout-0", "trainer")) for one in up)
+        run.engines = (EngineRow(name="rollout-0", state="updating", version=1, reason="it is loading"),)
+        above, _, _ = part_of("tree", "tree", run).partition("<table")
+
+    assert "1 of 9 actors cannot work now" in above
+    assert re.findall(r"name=([\w-]+)", above) == ["trainer"]
 
 
 def test_notices_are_announced_by_a_text_of_their_own_that_does_not_change_with_their_figures(
