@@ -69,7 +69,13 @@ class Bins:
 
 
 def utilisation_over_time(
-    load: Iterable[Event], bins: Bins, prefix: str, activity: str, sizes: Sizes, apart_s: float = 0.0
+    load: Iterable[Event],
+    bins: Bins,
+    prefix: str,
+    activity: str,
+    sizes: Sizes,
+    apart_s: float = 0.0,
+    silent_s: float = ACTOR_SILENT_S,
 ) -> Points:
     """Return the share of time that a kind of actor spent in an activity, 0 to 1, for each bin.
 
@@ -80,9 +86,11 @@ def utilisation_over_time(
     activity   field of their load events that has the time spent, such as `busy_s`
     sizes      how many of these actors there were over time
     apart_s    usual time between two places of a sample of events (`dart.inspect.utilisation.intervals`)
+    silent_s   age of an actor's newest load event, measured from the newest of all, above which the actor does
+               not count as live; more than the interval at which actors send load events
     """
     own = [event for event in load if event.subject.startswith(prefix)]
-    until_s = _known_until(own)
+    until_s = _known_until(own, silent_s)
     spent_s: defaultdict[int, float] = defaultdict(float)
     for interval in intervals(own, apart_s):
         begins, ends = interval.begins_unix_s, interval.ends_unix_s
@@ -102,17 +110,17 @@ def utilisation_over_time(
     return tuple((end, used(index, end)) for index, end in enumerate(bins.ends))
 
 
-def _known_until(load: Iterable[Event]) -> float:
+def _known_until(load: Iterable[Event], silent_s: float) -> float:
     """Return the unix time up to which every live actor has sent a load event; 0 if there are no events.
 
-    An actor does not count as live if its last event is more than ACTOR_SILENT_S older than the newest event
-    of all.
+    An actor does not count as live if its last event is more than `silent_s` older than the newest event of
+    all.
     """
     last: dict[str, float] = {}
     for event in load:
         last[event.subject] = max(event.unix_s, last.get(event.subject, 0.0))
     newest = max(last.values(), default=0.0)
-    return min((unix_s for unix_s in last.values() if unix_s > newest - ACTOR_SILENT_S), default=0.0)
+    return min((unix_s for unix_s in last.values() if unix_s > newest - silent_s), default=0.0)
 
 
 def success_over_time(

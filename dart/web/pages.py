@@ -24,6 +24,8 @@ from dart.inspect.task_reports import DECISIONS_MAX, decision_text, state, task_
 from dart.inspect.utilisation import ACTIVITIES, sizes_of
 from dart.store.browse_queries import PAGE, TrajectoryFilter
 from dart.telemetry.events import KINDS, POOLS_SIZED
+from dart.telemetry.liveness import ACTOR_SILENT_S
+from dart.telemetry.load_interval import load_every_s
 from dart.telemetry.load_meter import LOAD
 from dart.web import charts, exploration_pages, trajectory_pages
 from dart.web.actor_view import view_of
@@ -192,9 +194,12 @@ def _utilisation(run: RunView, bins: Bins) -> Chart:
     sizes = sizes_of(run.store.find_events(kinds=(POOLS_SIZED,)), run.config)
     actors = sum(one.most() for one in sizes.values())
     load = run.store.sampled_events(LOAD, *bins.span, actors)
+    silent_s = max(ACTOR_SILENT_S, 2 * load_every_s(run.config))
 
     def line(kind: str, prefix: str, activity: str) -> charts.Points:
-        return charts.utilisation_over_time(load.events, bins, prefix, activity, sizes[kind], load.apart_s)
+        return charts.utilisation_over_time(
+            load.events, bins, prefix, activity, sizes[kind], load.apart_s, silent_s
+        )
 
     lines = [
         Series(kind, line(kind, *activity), f"c{number}")

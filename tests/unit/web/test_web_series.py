@@ -51,6 +51,21 @@ def test_the_end_of_the_curve_is_of_the_time_that_was_told_by_all_who_still_tell
     assert shares(*(one for one in points if one.unix_s <= 1030.0)) == [*[pytest.approx(1.0)] * 3, None]
 
 
+def test_the_time_that_an_actor_has_not_told_yet_is_not_unused_if_actors_tell_it_less_often() -> None:
+    points = [
+        load(actor, 1000.0 + wall_s, wall_s, wall_s)
+        for actor, last_s in (("env-000", 35.0), ("env-001", 8.0))
+        for wall_s in (0.0, last_s)
+    ]
+
+    def at(silent_s: float) -> list[float | None]:
+        found = utilisation_over_time(points, BINS, *ENVIRONMENTS, silent_s=silent_s)
+        return [share for _, share in found]
+
+    assert at(20.0) == [pytest.approx(0.9), *[pytest.approx(0.5)] * 3], "the other one is down"
+    assert at(30.0) == [pytest.approx(1.0), None, None, None]
+
+
 def test_the_time_of_one_that_is_down_is_unused() -> None:
     points = [load("env-000", 1000.0 + wall_s, wall_s, wall_s) for wall_s in (0.0, 10.0, 20.0, 30.0, 40.0)]
 
