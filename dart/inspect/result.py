@@ -17,6 +17,7 @@ from dart.inspect.live import restarts, success_over_time
 from dart.inspect.snapshot import RunSnapshot
 from dart.inspect.terminal_safe import Printable, one_line
 from dart.store.browse_queries import RunBrowser
+from dart.telemetry.events import EVALUATION_FAILED
 
 UNSOLVED_EPISODES = 32
 """Number of finished training episodes without a success after which the end of a run names a task."""
@@ -194,12 +195,20 @@ def why_nothing_was_played(snapshot: RunSnapshot, scores: report.RunReport, path
     if snapshot.trajectories or any(one.before.scores or one.after.scores for one in scores.measured):
         return ""
     attempts = sum(snapshot.faults.values())
+    with RunBrowser(paths.record) as record:
+        newest = record.newest_attempts(1)
+        evaluations = [one for one in record.find_events(kinds=(EVALUATION_FAILED,)) if one.data["attempts"]]
     if attempts:
-        with RunBrowser(paths.record) as record:
-            (last,) = record.newest_attempts(1)
+        (last,) = newest
         return (
             f"no episode was played: {counted(attempts, 'attempt')} failed, the last one of "
             f"{last.environment} ({last.fault_kind}): {one_line(last.detail)}; {REMEDY}"
+        )
+    if evaluations:
+        what = evaluations[-1].data
+        return (
+            f"no episode was played: evaluation episodes failed, the last one of {evaluations[-1].subject} "
+            f"({what['kind']}): {one_line(str(what['detail']))}; {REMEDY}"
         )
     deaths = [one for one in all_reports(paths.root) if one.context == RESTARTED]
     if deaths:

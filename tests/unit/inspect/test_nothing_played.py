@@ -13,6 +13,7 @@ from dart.inspect.report import EvaluationResult, RunReport, SuccessReport
 from dart.inspect.result import why_nothing_was_played
 from dart.inspect.snapshot import RunSnapshot
 from dart.store.store import Store
+from dart.telemetry.events import EVALUATION_FAILED
 from supervision import reports
 from supervision.reports import Offender, SupervisorReport
 
@@ -48,6 +49,23 @@ def test_the_last_attempt_that_failed_is_the_reason(paths: RunPaths) -> None:
         "no episode was played: 40 attempts failed, the last one of env-001 (infrastructure)"
     )
     assert "the browser died⏎(exit code 3)" in why
+
+
+def test_without_a_rollout_the_last_failure_of_an_evaluation_is_the_reason(paths: RunPaths) -> None:
+    asked = {"phase": "before", "version": 0, "seed": 1, "is_greedy": False, "is_left_out": False}
+    with Store(paths.store) as store:
+        for attempts, kind, detail in (
+            (1, "policy", "the first"),
+            (2, "policy", "the prompt\nis too long"),
+            (0, "interrupted", "the run ended"),
+        ):
+            told = {**asked, "kind": kind, "detail": detail, "attempts": attempts}
+            store.record_event(EVALUATION_FAILED, "miniwob/click-test-2", told)
+
+    assert why_nothing_was_played(NOTHING, NO_SCORES, paths) == (
+        "no episode was played: evaluation episodes failed, the last one of miniwob/click-test-2 (policy): "
+        "the prompt⏎is too long; repair the cause before the next start"
+    )
 
 
 def test_without_an_attempt_the_last_death_is_the_reason(paths: RunPaths) -> None:
