@@ -49,6 +49,20 @@ def test_it_is_said_how_many_are_no_successes_and_not_used() -> None:
     )
 
 
+def test_it_is_said_how_many_are_of_tasks_that_the_run_does_not_train_and_that_a_pool_is_off() -> None:
+    off = config_with()
+    curation = off.curation.model_copy(
+        update={"experience_pool": off.curation.experience_pool.model_copy(update={"enabled": False})}
+    )
+    first, *_, last = about_pool(
+        [ONE, *[replace(ONE, task_id="miniwob/other")] * 2], off.model_copy(update={"curation": curation})
+    )
+
+    assert first == "demonstrations of tasks that this run does not train: 2"
+    assert last.startswith("the run does not use its pool: set curation.experience_pool.enabled")
+    assert not any("does not use its pool" in line for line in about_pool([ONE], config_with()))
+
+
 @pytest.mark.parametrize(
     ("different", "said"),
     [

@@ -3,6 +3,7 @@
 import io
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,38 @@ def test_the_list_has_a_row_for_each_task_and_says_the_family_once(store: Store)
         "quarantined",
     ]
     assert second.split() == ["click-test", "–", "8", "10", "0", "0", "active"]
+
+
+def test_a_task_is_described_with_its_success_its_next_group_its_drops_and_its_pool() -> None:
+    one = task_reports.TaskReport(
+        task_id=TASKS[0],
+        groups=7,
+        finished=50,
+        success_rate=0.25,
+        recent=40,
+        rollouts=4,
+        step_cap=10,
+        longest_success_steps=3,
+        quarantined_until_unix_s=None,
+        quarantine_reason="",
+        demonstrations=2,
+        uses=1,
+        drops={"too_few": 1, "no_spread": 4},
+    )
+
+    assert task_reports.about(one) == [
+        "miniwob/click-tab  active",
+        "success 25 % over the newest 40",
+        "next group: 4 rollouts of at most 10 steps (longest success so far: 3)",
+        "groups: 7 opened, 5 dropped (4 no_spread, 1 too_few)",
+        "experience pool: 2 demonstrations, used 1 time",
+    ]
+    fresh = replace(one, recent=0, success_rate=None, longest_success_steps=None, drops={}, demonstrations=0)
+    assert task_reports.about(fresh)[1:] == [
+        "no episode finished yet",
+        "next group: 4 rollouts of at most 10 steps (longest success so far: –)",
+        "groups: 7 opened, 0 dropped",
+    ]
 
 
 def demonstration() -> Demonstration:
