@@ -86,8 +86,8 @@ def utilisation_over_time(
     activity   field of their load events that has the time spent, such as `busy_s`
     sizes      how many of these actors there were over time
     apart_s    usual time between two places of a sample of events (`dart.inspect.utilisation.intervals`)
-    silent_s   age of an actor's newest load event, measured from the newest of all, above which the actor does
-               not count as live; more than the interval at which actors send load events
+    silent_s   an actor does not count as live if its last load event is more than this older than the newest
+               one of all; it is longer than the interval at which actors send load events
     """
     own = [event for event in load if event.subject.startswith(prefix)]
     until_s = _known_until(own, silent_s)

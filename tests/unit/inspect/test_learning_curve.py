@@ -119,9 +119,7 @@ def test_an_episode_is_a_success_only_above_the_threshold() -> None:
     assert [(one.elapsed_s, one.success) for one in played] == [(10.0, False), (20.0, True)]
 
 
-MEASURED = SuccessReport(
-    EvaluationResult({"task-0": Score(1, 9)}), EvaluationResult({"task-0": Score(8, 9)})
-)
+MEASURED = SuccessReport(EvaluationResult({"task-0": Score(1, 9)}), EvaluationResult({"task-0": Score(8, 9)}))
 
 
 def test_the_picture_is_a_png_with_both_measurements(tmp_path: Path) -> None:

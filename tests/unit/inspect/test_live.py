@@ -385,7 +385,10 @@ def test_a_success_rate_is_green_only_above_that_of_the_base_policy() -> None:
     (now,) = (column.value for column in live.TASK_COLUMNS if column.name == "now")
     better = SNAPSHOT.tasks[0]
 
-    shown = [now(one) for one in (better, replace(better, success_rate=0.3), replace(better, base_success_rate=None))]
+    shown = [
+        now(one)
+        for one in (better, replace(better, success_rate=0.3), replace(better, base_success_rate=None))
+    ]
 
     assert [getattr(text, "style", None) for text in shown] == ["green", "", ""]
 

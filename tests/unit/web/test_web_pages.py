@@ -88,7 +88,7 @@ def test_a_scraper_gets_the_metrics_and_health_checks_the_state_of_the_run(clien
         assert (answer.status_code, answer.text.splitlines()[0]) == (503, "the root supervisor is gone")
 
 
-def part_of(page: str, name: str, run: RunView, **values: str) -> str:
+def part_of(page: str, name: str, run: RunView, /, **values: str) -> str:
     """Render one part of a page of a run."""
     (part,) = (part for part in PAGES[page].parts if part.name == name)
     return part.render(run, Values(values))
