@@ -22,7 +22,7 @@ def test_every_sample_comes_once_before_one_comes_again_and_a_seed_repeats_the_b
 
     batches = list(islice(_batches(samples, 2, seed=3), 5))
 
-    drawn = list(chain.from_iterable(batches))
+    drawn: list[Any] = list(chain.from_iterable(batches))
     assert [len(batch) for batch in batches] == [2] * 5
     assert sorted(drawn[:5]) == sorted(drawn[5:]) == samples
     assert batches == list(islice(_batches(samples, 2, seed=3), 5))

@@ -144,7 +144,8 @@ def test_the_picture_counts_minutes_and_has_the_evaluations_at_its_begin_and_its
 
     (axes,) = pictures[0].axes
     (curve,) = (line for line in axes.lines if line.get_label() == "all tasks")
-    assert (axes.get_xlabel(), float(curve.get_xdata()[-1])) == ("minutes", pytest.approx(99 / 60))
+    assert axes.get_xlabel() == "minutes"
+    assert float(curve.get_xdata()[-1]) == pytest.approx(99 / 60)
     dots = [dot.lines[0].get_xydata()[0].tolist() for dot in axes.containers]
     assert dots == [pytest.approx([0.0, 1 / 9]), pytest.approx([99 / 60, 8 / 9])]
 

@@ -369,7 +369,7 @@ def test_a_run_that_lost_a_rollout_is_not_done_and_of_one_that_does_not_answer_n
     ],
 )
 def test_the_colour_of_a_state_says_whether_its_actor_can_work(fields: dict[str, object], style: str) -> None:
-    assert styled_state(actor("env-000", **fields)).style == style
+    assert styled_state(actor("env-000", **fields)).style == style  # type: ignore[arg-type]
 
 
 def test_remarks_are_coloured_unless_they_are_about_a_sidecar_that_works() -> None:
