@@ -24,9 +24,12 @@ from dart.core.types import FaultKind
 
 
 class EnvironmentFault(Exception):
-    """The episode cannot continue and has no reward; ``kind`` says what is to blame."""
+    """The episode cannot continue and has no reward; ``kind`` says what is to blame.
 
-    kind: ClassVar[FaultKind]
+    An environment of your own may raise this class itself: then the environment is to blame.
+    """
+
+    kind: ClassVar[FaultKind] = FaultKind.INFRASTRUCTURE
 
 
 class InfrastructureFault(EnvironmentFault):

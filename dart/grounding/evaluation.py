@@ -179,14 +179,23 @@ def _spelled(sizes: Iterable[tuple[int, int]]) -> tuple[str, ...]:
 
 
 def accuracy_rows(hits: Sequence[tuple[GroundingSample, bool]]) -> list[AccuracyRow]:
-    """Return a row for all samples, then one for each value of each property in GROUPS that samples have."""
+    """Return a row for all samples, then one for each value of each property in GROUPS that samples have.
+
+    The values of a property are in alphabetical order, sizes and numbers of elements from the smallest.
+    """
     rows = [_row("all", "all", [is_hit for _, is_hit in hits])]
     for group, name_of in GROUPS.items():
         named: dict[str, list[bool]] = {}
         for sample, is_hit in hits:
             named.setdefault(name_of(sample), []).append(is_hit)
-        rows += [_row(group, name, values) for name, values in sorted(named.items()) if name]
+        rows += [_row(group, name, values) for name, values in sorted(named.items(), key=_place) if name]
     return rows
+
+
+def _place(named: tuple[str, object]) -> tuple[int, str]:
+    """Return the place of a group with this name among those of its property."""
+    ordered = [name for _, name in (*SIZES, *COUNTS)]
+    return (ordered.index(named[0]) if named[0] in ordered else 0, named[0])
 
 
 def _row(group: str, name: str, hits: Sequence[bool]) -> AccuracyRow:

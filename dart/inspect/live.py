@@ -3,6 +3,7 @@
 Everything here turns a `RunSnapshot` into text. Nothing reads the run or decides anything.
 """
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,6 +73,10 @@ def _draw(view: Live, snapshot: RunSnapshot) -> None:
         view.update(Printable(fitted_screen(snapshot, view.console)), refresh=True)
 
 
+def _without_sizes(notice: str) -> str:
+    return re.sub(r"\d[\d.]* ([KMG]i)?B\b", "", notice)
+
+
 class PlainLines:
     """Prints a line every `LINE_EVERY_S` seconds, and at every change of phase."""
 
@@ -80,7 +85,8 @@ class PlainLines:
         self._clock = clock
         self._printed_s = float("-inf")
         self._phase: RunPhase | None = None
-        self._notices: tuple[str, ...] = ()
+        self._notices: frozenset[str] = frozenset()
+        """The notices of the last snapshot, without sizes."""
         self._windows = 0
         """How many success windows have been printed."""
 
@@ -95,13 +101,16 @@ class PlainLines:
         self._print(summary_line(snapshot))
 
     def _print_notices(self, notices: tuple[str, ...]) -> None:
-        """Print each notice when it is new, and a line when the last notice is over."""
+        """Print each notice when it is new, and a line when the last notice is over.
+
+        A notice of which only a size has changed, such as that of the free space, is not new.
+        """
         for notice in notices:
-            if notice not in self._notices:
+            if _without_sizes(notice) not in self._notices:
                 self._print(f"  {notice}")
         if self._notices and not notices:
             self._print("  all notices are over")
-        self._notices = notices
+        self._notices = frozenset(map(_without_sizes, notices))
 
     def _print_windows(self, snapshot: RunSnapshot) -> None:
         """Print the success over time whenever another success window has ended."""

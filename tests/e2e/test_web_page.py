@@ -414,6 +414,8 @@ async def test_a_screen_reader_hears_a_notice_when_it_comes_and_not_again_when_i
         "<p>the store waits (1.2 GiB are free)</p>",
         "<p>the store waits (998.7 MiB are free)</p>",
         "<p>the store waits (12 B are free)</p>\n<p>the trainer waits</p>",
+        "<p>env-003 is down</p>",
+        "<p>env-004 is down</p>",
         "",
     ):
         await session.evaluate(f"offer({{name: 'notices', html: {shown!r}}}); 0")
@@ -423,6 +425,8 @@ async def test_a_screen_reader_hears_a_notice_when_it_comes_and_not_again_when_i
     assert await session.evaluate("heard") == [
         "the store waits (1.2 GiB are free)",
         "the store waits (12 B are free) the trainer waits",
+        "env-003 is down",
+        "env-004 is down",
         "",
     ]
     assert told == []

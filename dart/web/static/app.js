@@ -110,7 +110,8 @@ function replace(place, html) {
 }
 
 // A screen reader speaks the notices when one comes, goes or says something else, not when only a figure changes.
-const FIGURE = /\d[\d.,:]*( ([KMG]i)?B)?/g;
+// The number in a name such as env-003 is no figure.
+const FIGURE = /(?<![\w-])\d[\d.,:]*( ([KMG]i)?B)?/g;
 
 function announce(text) {
   const spoken = document.querySelector("[data-spoken]");

@@ -40,6 +40,13 @@ def test_a_fault_says_what_happened_and_knows_who_is_to_blame(
         raise fault
 
 
+def test_a_fault_without_a_kind_of_its_own_blames_the_environment() -> None:
+    class Unplugged(faults.EnvironmentFault):
+        pass
+
+    assert Unplugged("no power").kind is faults.EnvironmentFault("no power").kind is FaultKind.INFRASTRUCTURE
+
+
 def test_an_unknown_task_without_a_near_name_suggests_nothing() -> None:
     assert "did you mean" not in str(faults.UnknownTask("zzz", ["miniwob/click-test"]))
 

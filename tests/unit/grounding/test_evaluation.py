@@ -93,6 +93,15 @@ def test_a_group_of_sizes_ends_before_the_share_at_which_the_next_begins(area: i
     assert (whole.name, part.group, part.name) == ("all", "size", name)
 
 
+def test_groups_of_sizes_come_from_the_smallest() -> None:
+    samples = [made_sample(Box(0, 0, area / 10, 10)) for area in (500, 9, 100, 10)]
+
+    rows = accuracy_rows([(sample, True) for sample in samples])
+
+    sizes = [row.name for row in rows if row.group == "size"]
+    assert sizes == ["below 0.1 %", "0.1 to 1 %", "1 to 5 %", "above 5 %"]
+
+
 @pytest.mark.parametrize(
     ("elements", "name"),
     [(1, "1"), (2, "2 to 3"), (3, "2 to 3"), (4, "4 to 6"), (6, "4 to 6"), (7, "7 and more")],

@@ -489,6 +489,17 @@ def test_a_notice_is_told_at_once_and_once_and_that_it_is_over() -> None:
     assert lines[1:] == [f"  {STARVED}", "  all notices are over"]
 
 
+def test_a_notice_of_which_only_the_free_space_changes_is_told_once() -> None:
+    waits = [
+        replace(SNAPSHOT, notices=(f"{what} waits ({free} are free)",))
+        for what, free in (("the store", "1.2 GiB"), ("the store", "998.7 MiB"), ("env-000", "12 B"))
+    ]
+
+    lines = plain_output(*enumerate([SNAPSHOT, *waits]))
+
+    assert lines[1:] == ["  the store waits (1.2 GiB are free)", "  env-000 waits (12 B are free)"]
+
+
 class Disk(io.StringIO):
     """Text on a disk that is full for a while."""
 
