@@ -92,15 +92,40 @@ def with_row(monkeypatch: pytest.MonkeyPatch, made: object) -> Config:
     return load_config(None, [*OWN, f"environments.make={__name__}:make"])
 
 
-def test_an_object_that_is_no_subclass_of_the_protocol_is_refused_when_it_is_made(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+class Incomplete(Inheriting):
+    """Lacks two of the methods that have no default."""
+
+    observe, healthy = Environment.observe, Environment.healthy
+
+
+class AsynchronousJudge(Inheriting):
+    """Its answer to whether a task is infeasible would always count as yes."""
+
+    async def is_infeasible(self, task_id: str) -> bool:  # type: ignore[override]
+        return False
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (
+            Lookalike(),
+            r"test_environment_kinds:make.*'own'.*must return .*Environment, got one of .*Lookalike: make "
+            "this class a subclass of Environment",
+        ),
+        (
+            Incomplete(),
+            r"^Incomplete, of which .*test_environment_kinds:make makes environments, must define observe, "
+            "healthy as dart.environments.protocol.Environment describes$",
+        ),
+        (AsynchronousJudge(), "must define is_infeasible with `def`, got an `async def`"),
+    ],
+)
+def test_an_object_that_does_not_keep_to_the_protocol_is_refused_when_it_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: object, says: str
 ) -> None:
-    config = with_row(monkeypatch, Lookalike())
-    with pytest.raises(
-        ConfigurationError,
-        match=r"test_environment_kinds:make.*'own'.*must return .*Environment, got one of .*Lookalike: make "
-        "this class a subclass of Environment",
-    ):
+    config = with_row(monkeypatch, made)
+    with pytest.raises(ConfigurationError, match=says):
         make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
 
 
@@ -116,39 +141,6 @@ def test_a_subclass_of_the_protocol_and_a_wrapper_of_one_are_environments(
 def test_an_environment_of_each_kind_defines_the_methods_that_have_no_default(kind: str) -> None:
     made = get_type_hints(resolve_name(KINDS[kind].make))["return"]
     assert not [name for name in WITHOUT_DEFAULT if getattr(made, name) is getattr(Environment, name)]
-
-
-class Incomplete(Inheriting):
-    """Lacks two of the methods that have no default."""
-
-    observe, healthy = Environment.observe, Environment.healthy
-
-
-def test_an_environment_that_lacks_a_method_without_a_default_is_refused_with_its_names(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    config = with_row(monkeypatch, Incomplete())
-    with pytest.raises(
-        ConfigurationError,
-        match=r"^Incomplete, of which .*test_environment_kinds:make makes environments, must define observe, "
-        "healthy as dart.environments.protocol.Environment describes$",
-    ):
-        make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
-
-
-class AsynchronousJudge(Inheriting):
-    """Its answer to whether a task is infeasible would always count as yes."""
-
-    async def is_infeasible(self, task_id: str) -> bool:  # type: ignore[override]
-        return False
-
-
-def test_an_environment_whose_is_infeasible_must_be_awaited_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    config = with_row(monkeypatch, AsynchronousJudge())
-    with pytest.raises(ConfigurationError, match="must define is_infeasible with `def`, got an `async def`"):
-        make_environment(config, "env-000", 1, RunPaths(tmp_path), lambda: 0.0)
 
 
 async def later(config: Config, name: str, paths: RunPaths) -> Environment:

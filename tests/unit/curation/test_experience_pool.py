@@ -165,6 +165,7 @@ def test_such_a_seed_is_played_as_often_as_groups_fail_altogether() -> None:
     known = demonstration(1, seed=3)
     mixed = [0.0, 0.0, 0.0, 1.0]
     assert set(seeds_for(episodes((1, mixed), (2, mixed), (4, [1.0] * 4)), known)) == {None}
+    assert set(seeds_for(episodes((1, mixed[::-1])), known)) == {None}, "whichever of its episodes succeeded"
     one_in_four = seeds_for(episodes((1, FAILS), (2, [1.0] * 4), (4, mixed), (5, mixed)), known)
     assert 30 < one_in_four.count(3) < 70
 
@@ -181,6 +182,8 @@ def test_seeds_that_were_solved_lately_are_left_out_while_others_have_a_demonstr
     lately = episodes((1, FAILS), (2, FAILS), (3, [0.0, 0.0, 0.0, 1.0]))
     assert set(seeds_for(lately, *known)) == {None, 9}
     assert set(seeds_for(lately, known[0])) == {None, 3}
+    partly = episodes((1, FAILS), (3, [0.5] * 4))
+    assert set(seeds_for(partly, *known)) == {3, 9}, "a partial score is no success"
 
 
 def test_a_seed_is_the_more_likely_the_more_often_its_demonstrations_were_used() -> None:

@@ -14,6 +14,7 @@ from actors.codec import MAX_MESSAGE_BYTES
 from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
+from dart.core.record_address import RecordAddress
 from dart.store.actor import StoreActor
 from dart.store.blobs import READERS, SHARDS, FolderBlobs
 from dart.store.errors import StoreConflict, StoreUnavailable
@@ -52,6 +53,12 @@ def aged(blobs: FolderBlobs, content: bytes, put_unix_s: float) -> str:
     sha256 = blobs.put(content)
     os.utime(blobs.path(sha256), (put_unix_s, put_unix_s))
     return sha256
+
+
+def start_store(bench: InMemorySystem, address: RecordAddress) -> None:
+    """Start the actor that owns the record at this address, with the default configuration."""
+    args = {"store": str(address), "config": Config().model_dump(mode="json")}
+    bench.start(StoreActor, "store", args=args)
 
 
 def contents_of(shard: int, count: int) -> list[bytes]:
@@ -196,8 +203,7 @@ def test_the_store_answers_a_repeated_report_without_the_steps(places: RecordPla
         rollout_id=1, fence=1, trajectory=replace(trajectory_for(lease), steps=()), steps_sha256=sha256
     )
     with InMemorySystem(tmp_path) as bench:
-        args = {"store": str(address), "config": Config().model_dump(mode="json")}
-        bench.start(StoreActor, "store", args=args)
+        start_store(bench, address)
         first = bench.ask("store", finish)
         bench.settle()
         assert first.result() == m.CallResult(value="accepted")
@@ -218,8 +224,7 @@ def test_the_store_actor_sweeps_every_shard_in_turn(
     in_two = {aged(blobs, contents_of(shard, 1)[0], 1.0) for shard in (0, 1)}
     in_third = aged(blobs, contents_of(2, 1)[0], 1.0)
     with InMemorySystem(tmp_path) as bench:
-        args = {"store": str(address), "config": Config().model_dump(mode="json")}
-        bench.start(StoreActor, "store", args=args)
+        start_store(bench, address)
         for _ in range(2):
             bench.advance(EVERY_S)
     assert not any(map(blobs.exists, in_two))
@@ -239,8 +244,7 @@ def test_the_store_outlives_a_folder_of_steps_that_the_disk_does_not_list(
 
     tried: list[str] = []
     with InMemorySystem(tmp_path) as bench, monkeypatch.context() as failing:
-        args = {"store": str(address), "config": Config().model_dump(mode="json")}
-        bench.start(StoreActor, "store", args=args)
+        start_store(bench, address)
         failing.setattr(Path, "glob", listed)
         bench.advance(EVERY_S)
         assert tried == ["*.steps"]
@@ -261,8 +265,7 @@ def test_a_sweep_that_cannot_read_the_record_ends_the_store_and_deletes_nothing(
         raise StoreUnavailable("store.db: it is damaged")
 
     with InMemorySystem(tmp_path) as bench:
-        args = {"store": str(address), "config": Config().model_dump(mode="json")}
-        bench.start(StoreActor, "store", args=args)
+        start_store(bench, address)
         with monkeypatch.context() as failing:
             failing.setattr(Store, "unnamed_steps", damaged)
             with pytest.raises(StoreUnavailable, match="it is damaged"):
