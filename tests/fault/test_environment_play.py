@@ -4,6 +4,7 @@ import asyncio
 import io
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image, ImageChops
@@ -25,6 +26,7 @@ from dart.core.actions import (
     Wait,
 )
 from dart.core.run_directory import RunPaths
+from dart.environments.browser.cdp import CdpSession, Result
 from dart.environments.browser.demonstrations import play
 from dart.environments.browser.dom_queries import click
 from dart.environments.faults import EnvironmentTimeout, ResetFailed
@@ -282,6 +284,28 @@ async def test_the_last_screen_is_not_covered_and_takes_no_more_steps(
     assert picture(last).crop((0, 0, 160, 50)).tobytes() == picture(start).crop((0, 0, 160, 50)).tobytes()
     with pytest.raises(RuntimeError, match="step after the end of the episode of miniwob/click-test"):
         await environment.step(button, deadline_s=DEADLINE_S)
+
+
+async def test_only_a_screen_that_is_observed_costs_a_screenshot(
+    environment: MiniWobEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    button = await click(environment, "#subbtn")
+    called = []
+    post = CdpSession.post
+
+    def noted(page: CdpSession, method: str, params: dict[str, Any] | None = None) -> Result:
+        called.append(method)
+        return post(page, method, params)
+
+    monkeypatch.setattr(CdpSession, "post", noted)
+    await environment.step(Click(5, 205), deadline_s=DEADLINE_S)  # as the first of two actions in an answer
+    assert (await environment.step(button, deadline_s=DEADLINE_S)).terminated
+    await environment.evaluate(deadline_s=DEADLINE_S)
+    assert "Input.dispatchMouseEvent" in called
+    assert "Page.captureScreenshot" not in called
+    await environment.observe(deadline_s=DEADLINE_S)
+    assert called.count("Page.captureScreenshot") == 1
 
 
 async def test_the_score_of_a_finished_episode_outlives_its_browser(environment: MiniWobEnvironment) -> None:

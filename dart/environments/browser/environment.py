@@ -28,7 +28,7 @@ from dart.core.actions import (
     format_action,
 )
 from dart.core.origins import AllowedOrigins
-from dart.environments.browser.cdp import Browser, CdpSession, Result
+from dart.environments.browser.cdp import Browser, CdpSession
 from dart.environments.browser.request_filter import RequestFilter, filter_of
 from dart.environments.browser_inputs import (
     NOTHING_LEFT,
@@ -206,8 +206,6 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         """The open pages by their key (see `_page_key`), the most recently used page last."""
         self._episode: Episode | None = None
         self._is_parked = False
-        self._requested: Result | None = None
-        """The screenshot that was requested with the last action, for `observe`; None without one."""
 
     # ---- what a subclass adds ----
 
@@ -269,16 +267,14 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
                 await page.post("HeapProfiler.collectGarbage")
             await self.screen_io.on_start()
             instruction = await self._begin(page, task_id, start)
-            screenshot = await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
+            screenshot = await _screenshot(page)
         self._episode = Episode(task_id, instruction)
         return self._observation(self._episode, screenshot)
 
     async def observe(self, *, deadline_s: float) -> Observation:
         page, episode = self._playing("observe")
         async with self._operation("observe", deadline_s):
-            requested, self._requested = self._requested, None
-            screenshot = await _screenshot(requested or page.post("Page.captureScreenshot", SCREENSHOT))
-            return self._observation(episode, screenshot)
+            return self._observation(episode, await _screenshot(page))
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         page, episode = self._playing("step")
@@ -337,7 +333,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
                 if self._is_parked:  # a screenshot would wake the page
                     await page.evaluate("1")
                 else:
-                    await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
+                    await _screenshot(page)
         except (TimeoutError, InfrastructureFault):
             return False
         return True
@@ -363,12 +359,13 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
             await browser.close()
 
     async def _act(self, page: CdpSession, action: Action, wanted: list[Call]) -> None:
-        """Send all events of the action and a screenshot request at once, then wait for their results.
+        """Send all events of the action at once, then wait for their results.
 
         The browser keeps the order. If each event were awaited before the next is sent, each could cost a
-        frame (17 ms). The screenshot needs a new frame, which shows the effect of the action. The events of a
-        drag are awaited all the same: a page that drags by HTML's own drag and drop gets no drop if the
-        button is released before the browser has begun the drag.
+        frame (17 ms). The events of a drag are awaited all the same: a page that drags by HTML's own drag and
+        drop gets no drop if the button is released before the browser has begun the drag.
+
+        No screenshot is requested here: that of an action that ends the episode would not be seen.
         """
         if isinstance(action, Wait):
             await asyncio.sleep(WAIT_S)
@@ -378,8 +375,6 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
             results.append(page.post(method, params))
             if isinstance(action, Drag):
                 await results[-1]
-        wants_frame = bool(calls) and not isinstance(action, Scroll | ScrollHere)
-        self._requested = page.post("Page.captureScreenshot", SCREENSHOT) if wants_frame else None
         await asyncio.gather(*results)
         if isinstance(
             action, Scroll | ScrollHere
@@ -415,8 +410,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         raise ActionNotConfirmed(format_action(action), f"{unconfirmed} arrived")
 
     async def _capture(self, page: CdpSession) -> bytes:
-        png = await _screenshot(page.post("Page.captureScreenshot", SCREENSHOT))
-        return self.screen_io.filter_screenshot(png)
+        return self.screen_io.filter_screenshot(await _screenshot(page))
 
     def _observation(self, episode: Episode, screenshot: bytes) -> Observation:
         png = self.screen_io.filter_screenshot(screenshot)
@@ -434,7 +428,6 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
 
     async def _ready_page(self, key: str, request_filter: RequestFilter | None) -> OpenPage:
         """Return the page of a key. Start a browser with the filter and open the page first, if necessary."""
-        self._requested = None
         if self._browser is not None and not (
             self._browser.alive and self._browser.request_filter == request_filter
         ):
@@ -513,7 +506,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         return EnvironmentTimeout(name, deadline_s, awaited)
 
     def _give_up(self, operation: str, fault: InfrastructureFault) -> None:
-        page, self._page, self._requested, self._episode = self._page, None, None, None
+        page, self._page, self._episode = self._page, None, None
         self._pages = {key: one for key, one in self._pages.items() if one.session is not page}
         if self._browser is None:
             return
@@ -534,10 +527,14 @@ async def _thaw(page: CdpSession) -> None:
     await page.evaluate(START_CLOCK)
 
 
-async def _screenshot(capture: Result) -> bytes:
-    """Wait for a screenshot and return it as PNG. Raises CorruptFrame when it is not valid base64."""
+async def _screenshot(page: CdpSession) -> bytes:
+    """Take a screenshot and return it as PNG. It needs a new frame, which shows the effect of all actions
+    before.
+
+    Raises CorruptFrame when it is not valid base64."""
+    captured = await page.post("Page.captureScreenshot", SCREENSHOT)
     try:
-        return base64.b64decode((await capture)["data"], validate=True)
+        return base64.b64decode(captured["data"], validate=True)
     except binascii.Error as error:
         raise CorruptFrame(str(error)) from error
 

@@ -117,7 +117,6 @@ class SitesEnvironment(BrowserEnvironment[Task]):
     async def _show(self, page: CdpSession, state: SiteState) -> None:
         self._state = state
         await page.evaluate(f"dartShow({json.dumps(body_html(self.task.site, state))})")
-        self._requested = None  # it was taken before
 
 
 def make(config: Config, name: str, paths: RunPaths) -> SitesEnvironment:
