@@ -68,6 +68,10 @@ class Actor:
     traps_exits: ClassVar[bool] = False
     """If true, the end of a linked actor, normal or not, is reported by an `Exit` message and is no crash."""
 
+    prints_to_stderr: ClassVar[bool] = False
+    """If true, the standard output of the process is its standard error, also for the processes that it
+    starts. For actors that run code of others, whose prints would mix with the output of the command."""
+
     _handlers: ClassVar[dict[type, str]] = {
         Linked: "_Actor__linked_by",
         Unlinked: "_Actor__unlinked_by",

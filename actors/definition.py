@@ -6,7 +6,9 @@ from typing import Any
 
 from actors.codec import is_message
 
-HOOKS = frozenset({"on_start", "on_probe", "on_stop", "on_foreign", "forks", "traps_exits"})
+HOOKS = frozenset(
+    {"on_start", "on_probe", "on_stop", "on_foreign", "forks", "traps_exits", "prints_to_stderr"}
+)
 """What a subclass is meant to define."""
 
 GIVEN_ATTRIBUTES = frozenset({"identity", "args", "clock", "log", "board", "runtime"})

@@ -298,6 +298,8 @@ def _run_newborn(plain: bytes) -> None:
     try:
         _prepare(identity)
         wanted = actor_class(boot["actor"])
+        if wanted.prints_to_stderr:
+            os.dup2(2, 1)
     except BaseException as error:
         leave_last_words(identity, crash_report(error))
         flush_standard_streams()

@@ -78,6 +78,8 @@ Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 class EnvironmentActor(Actor):
     """Plays the rollouts, evaluations and guided episodes that the curator leases to it."""
 
+    prints_to_stderr = True
+
     def on_start(self) -> None:
         self.config = config = Config.model_validate(self.args["config"])
         self._steps = run_blobs(config.run, self.identity.run_dir).steps

@@ -391,9 +391,15 @@ class Player:
             return await self._in_environment(call, self._cancellable(call, work))
 
     async def _in_environment(self, call: str, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``, a call of this method, in the environment's loop; `watch` notices if it lasts."""
+        """Await ``work``, a call of this method, in the environment's loop; `watch` notices if it lasts.
+
+        Raises InfrastructureFault for a TimeoutError: something that the environment waited for was late."""
         with self.watch.during(call):
-            return await self._actor.in_loop(work)
+            try:
+                return await self._actor.in_loop(work)
+            except TimeoutError as late:
+                why = f": {late}" if str(late) else ""
+                raise InfrastructureFault(f"{call} timed out inside the environment{why}") from late
 
     async def _cancellable(self, call: str, work: Coroutine[Any, Any, T]) -> T:
         """Await a call of the environment. Raises Interrupted when `cancel` ends it, and InfrastructureFault

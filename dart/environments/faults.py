@@ -35,8 +35,6 @@ class EnvironmentFault(Exception):
 class InfrastructureFault(EnvironmentFault):
     """The environment broke. Neither the policy nor the task is to blame."""
 
-    kind = FaultKind.INFRASTRUCTURE
-
 
 class BrowserDied(InfrastructureFault):
     """The browser process is gone; ``stderr_tail`` is the end of its stderr.

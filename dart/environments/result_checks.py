@@ -7,7 +7,7 @@ its cause: an instruction that is no text would be refused by the engines, which
 import math
 from typing import Any
 
-from dart.core.png import png_size
+from dart.core.png import whole_png_size, without_rest
 from dart.core.utf8 import is_utf8
 from dart.environments.faults import CorruptFrame, WrongResult
 from dart.environments.protocol import Observation, StepResult
@@ -20,7 +20,7 @@ def checked_observation(kind: str, method: str, returned: Any) -> Observation:
     method   name of the method, for the message
 
     Raises WrongResult unless it is an Observation of bytes and of a text that can be written as UTF-8, and
-    CorruptFrame unless the bytes begin as a PNG file does.
+    CorruptFrame unless the bytes are a whole PNG file; what follows its last chunk does not count.
     """
     if not isinstance(returned, Observation):
         raise WrongResult(kind, method, "an Observation", returned)
@@ -32,7 +32,7 @@ def checked_observation(kind: str, method: str, returned: Any) -> Observation:
             kind, method, "an Observation whose screenshot is the bytes of a PNG file", screenshot
         )
     try:
-        png_size(screenshot)
+        whole_png_size(without_rest(screenshot))
     except ValueError as error:
         raise CorruptFrame(str(error)) from error
     return returned

@@ -1,7 +1,6 @@
 """An environment outside of the package is played, from a project of its own, and wrong code ends the run."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,12 +61,16 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_an_environment_in_a_file_beside_the_configuration_is_trained_on(project: Path) -> None:
-    shutil.copy(SQUARE, project)
+    source = SQUARE.read_text()
+    assert source.count('"PNG")') == 1
+    (project / SQUARE.name).write_text(source.replace('"PNG")', '"PNG")\n        print("a screenshot")'))
 
     done = ran(project)
 
     assert done.returncode == 0, done.stderr[-2000:]
     assert '"updates": 1' in done.stderr + done.stdout
+    assert "a screenshot" in done.stderr
+    assert "a screenshot" not in done.stdout
     assert str(project / "own_environment.py:make") in (project.parent / "run" / "config.toml").read_text()
 
 

@@ -359,6 +359,25 @@ def test_what_actors_print_arrives_though_the_output_is_a_pipe() -> None:
     assert out.splitlines() == ["notebook starts", "notebook stops"]
 
 
+def test_what_an_actor_with_code_of_others_prints_goes_to_the_standard_error_and_that_of_its_processes(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "player.py").write_text(
+        "import subprocess\n"
+        "from actors import Actor\n"
+        "class Player(Actor):\n"
+        "    prints_to_stderr = True\n"
+        "    def on_start(self):\n"
+        "        print('player starts')\n"
+        "        subprocess.run(['echo', 'its browser starts'])\n"
+    )
+    out, error = output_of(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from player import Player\n"
+        "with supervised(worker('p', Player)):\n    pass"
+    )
+    assert (out, error.splitlines()) == ("", ["player starts", "its browser starts"])
+
+
 OWN_ACTOR = """
 from actors import Actor, ActorState
 from supervision import supervised, worker

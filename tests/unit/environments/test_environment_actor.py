@@ -1201,6 +1201,25 @@ def test_a_call_that_the_environment_cancels_itself_is_its_fault_and_no_stop(
     assert [type(told) for told in system.curator.told] == [m.RolloutFailed], "it was not parked"
 
 
+@pytest.mark.parametrize("operation", ["reset", "observe", "step", "evaluate", "park"])
+def test_a_call_that_times_out_inside_the_environment_spends_the_attempt_and_the_actor_goes_on(
+    system: System, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    async def too_late(*_: Any, **__: Any) -> Any:
+        raise TimeoutError("the licence server is silent")
+
+    system.engine().delay_s = 2.0
+    monkeypatch.setattr(Watched, operation, too_late)
+    system.give(system.lease())
+    system.start()
+    failed = system.until_told(m.RolloutFailed, 60.0)
+    assert (failed.kind, failed.detail) == (
+        FaultKind.INFRASTRUCTURE,
+        f"{operation} timed out inside the environment: the licence server is silent",
+    )
+    assert system.bench.is_alive(ENV)
+
+
 @pytest.mark.parametrize(
     ("operation", "returned", "says"),
     [

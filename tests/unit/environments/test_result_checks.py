@@ -51,6 +51,19 @@ def test_a_screenshot_that_is_no_png_is_corrupt(screenshot: bytes) -> None:
         checked_observation("own", "reset", seen(screenshot))
 
 
+@pytest.mark.parametrize(
+    "screenshot", [PNG[:24], PNG[:-1], PNG[:60] + b"?" + PNG[61:]], ids=["header", "cut off", "damaged"]
+)
+def test_a_screenshot_that_begins_as_a_png_and_is_not_whole_is_corrupt(screenshot: bytes) -> None:
+    with pytest.raises(CorruptFrame, match="expected a whole PNG"):
+        checked_observation("own", "observe", seen(screenshot))
+
+
+def test_a_screenshot_with_bytes_after_its_last_chunk_is_whole() -> None:
+    observation = seen(PNG + b"padding")
+    assert checked_observation("own", "observe", observation) is observation
+
+
 def test_a_wrong_result_is_the_environments_fault_and_quotes_no_more_than_a_line() -> None:
     with pytest.raises(WrongResult) as raised:
         checked_step("own", "x" * 10_000)
