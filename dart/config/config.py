@@ -607,11 +607,12 @@ def _make_problems(environments: sections.EnvironmentsSettings) -> Iterator[Cont
 
 def _replay_problems(environments: sections.EnvironmentsSettings) -> Iterator[Contradiction]:
     """Yield a problem if `environments.turn_resumes` is set for a kind whose episodes cannot be replayed."""
-    if environments.turn_resumes and not KINDS[environments.kind].can_replay:
+    if environments.turn_resumes and not kind_of(environments).can_replay:
+        declare = " (if it does not, set environments.own.can_replay)" if environments.kind == "own" else ""
         yield (
             ("environments.turn_resumes", "environments.kind"),
             f"must be 0 because an environment of kind {environments.kind!r} may show other screens when its "
-            f"actions are replayed, got {environments.turn_resumes}",
+            f"actions are replayed{declare}, got {environments.turn_resumes}",
         )
 
 

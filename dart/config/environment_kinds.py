@@ -51,7 +51,7 @@ class EnvironmentKind:
     alike."""
     can_replay: bool = False
     """Whether the same seed and actions give the same screens, bit for bit, so that an episode can go on
-    after a fault (`environments.turn_resumes`)."""
+    after a fault (`environments.turn_resumes`), and a parked episode where it was stopped."""
 
 
 KINDS: Mapping[str, EnvironmentKind] = {
@@ -101,7 +101,8 @@ def kind_of(environments: "EnvironmentsSettings") -> EnvironmentKind:
     """
     row = KINDS[environments.kind]
     if environments.kind == "own":
-        row = replace(row, content_follows_from_seed=environments.own.content_follows_from_seed)
+        own = environments.own
+        row = replace(row, content_follows_from_seed=own.content_follows_from_seed, can_replay=own.can_replay)
     return replace(row, make=environments.make, injectable=frozenset()) if environments.make else row
 
 

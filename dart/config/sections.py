@@ -301,6 +301,9 @@ class OwnEnvironmentSettings(Section):
     content_follows_from_seed: bool = True
     """Whether a seed determines the content of a task's start screen. If not, a demonstration joins groups of
     any seed."""
+    can_replay: bool = False
+    """Whether the same seed and actions give the same screenshots, byte for byte. Then an episode that was
+    stopped is replayed and goes on where it was, and `turn_resumes` may be above 0."""
 
 
 class ScreenshotsSettings(Section):
@@ -319,7 +322,8 @@ class ScreenshotsSettings(Section):
 
 
 class EnvironmentsSettings(Section):
-    """The browsers or desktops, and the deadlines of their calls."""
+    """The browsers or desktops, and the deadlines of their calls. The environments keep the deadlines; a call
+    that lasts longer than `curation.lease_s` ends the process of its environment."""
 
     count: Processes = 8
     """Number of environment actors, each with a browser or desktop of its own."""
@@ -349,8 +353,8 @@ class EnvironmentsSettings(Section):
     turn_resumes: Annotated[int, Field(ge=0, le=MOST)] = 0
     """How often an attempt may go on after its environment failed; 0: never. The environment is reset, and
     the actions up to the failed step are replayed. If a screenshot then differs from the recorded one, the
-    attempt is spent. Only for kinds whose screens follow from seed and actions: miniwob, sites and
-    simulated."""
+    attempt is spent. Only for kinds whose screens follow from seed and actions: miniwob, sites, simulated,
+    and own with `own.can_replay`."""
     latency: LatencySettings = LatencySettings()
     """Waits added to every environment."""
     faults: FaultsSettings = FaultsSettings()

@@ -19,7 +19,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_af
 from actors.actor import Actor
 from actors.future import Future
 from dart.config.config import Config
-from dart.config.environment_kinds import KINDS
+from dart.config.environment_kinds import kind_of
 from dart.config.failing_time import RESET_ATTEMPTS
 from dart.core.actions import ActionParseError, CallUser, Finished, parse_actions
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
@@ -224,7 +224,7 @@ class Player:
 
         Without steps the episode is played from its start. Where a replay mostly fails there are none,
         because a replay that fails spends an attempt."""
-        return Interrupted(steps if KINDS[self._limits.kind].can_replay else ())
+        return Interrupted(steps if kind_of(self._limits).can_replay else ())
 
     async def _resume(self, failed: _Progress, fault: EnvironmentFault) -> _Progress:
         """Reset the environment after a fault and replay the episode up to the step that failed.

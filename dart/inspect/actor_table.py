@@ -148,7 +148,7 @@ def _row(row: Vitals, process: Process, recent: int, window_s: float, now_s: flo
         pid=row.pid,
         incarnation=row.incarnation,
         ready=row.ready,
-        beat_age_s=row.beat_age_s or 0.0,
+        beat_age_s=row.beat_age_s,
         busy_s=busy_s,
         handler=row.handler if busy_s else "",
         messages=row.messages,

@@ -118,7 +118,7 @@ def activity(actor: "ActorRow") -> str:
         return actor.last_reason
     if actor.process == "gone":
         return ""
-    if actor.beat_age_s > ACTOR_SILENT_S:
+    if (actor.beat_age_s or 0.0) > ACTOR_SILENT_S:
         return f"no beat for {age(actor.beat_age_s)}" + (f", in {actor.handler}" if actor.handler else "")
     if actor.handler:
         return f"{actor.handler} {actor.busy_s:.1f} s"

@@ -50,8 +50,8 @@ def _not_alive(actors: Sequence[ActorRow]) -> Iterator[str]:
         yield "there is no root supervisor yet"
     elif root.process != "alive":
         yield f"the root supervisor is {root.process}"
-    elif root.beat_age_s > ROOT_SILENT_S:
-        yield f"the root supervisor gave no sign of life for {root.beat_age_s:.0f} s"
+    elif (silent_s := root.beat_age_s or 0.0) > ROOT_SILENT_S:
+        yield f"the root supervisor gave no sign of life for {silent_s:.0f} s"
 
 
 def _not_ready(actors: Sequence[ActorRow]) -> Iterator[str]:

@@ -422,10 +422,11 @@ def vitals(actor: ActorRow) -> list[str]:
     """Describe one actor in a few lines: its state, work, memory, and why it ended the last time."""
     has_process = actor.state in LIVING and actor.process != "gone"
     now = f"now {activity(actor) or 'idle'}; " if has_process else ""
+    beat = "no beat yet" if actor.beat_age_s is None else f"last beat {age(actor.beat_age_s)} ago"
     lines = [
         "  ".join([actor.name, state_text(actor), *_vitals(actor)]),
         f"supervisor {actor.parent or 'none: it is the root'}, incarnation {actor.incarnation}",
-        f"{now}last beat {age(actor.beat_age_s)} ago; {actor.messages} messages handled, "
+        f"{now}{beat}; {actor.messages} messages handled, "
         f"{actor.refused} refused, {actor.unsent} could not be sent",
     ]
     if actor.rss_bytes:

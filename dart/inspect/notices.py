@@ -25,10 +25,17 @@ REASON_CHARACTERS = 300
 
 
 def notices(
-    paths: RunPaths, store: RunBrowser, vitals: Sequence[Vitals], *, is_done: bool, has_played: bool
+    paths: RunPaths,
+    store: RunBrowser,
+    vitals: Sequence[Vitals],
+    *,
+    is_running: bool,
+    is_done: bool,
+    has_played: bool,
 ) -> Iterator[str]:
     """Yield a text for each problem that an operator should know of, besides the states of actors.
 
+    is_running   whether the run is running; a stall of an ended run is told as its end
     is_done      whether the run has nothing more to do, so that its trainer stops by itself
     has_played   whether an episode has ended with a reward
     """
@@ -49,7 +56,9 @@ def notices(
         yield f"since {since}: alarm {name}: {raised['text']}. {raised['remedy']}"
     stall = store.newest_event(STARVED)
     if stall is not None and stall.data["stage"] != Stage.ENDED:
-        yield f"since {clock(stall.unix_s - float(str(stall.data['lasted_s'])))}: {stall.data['text']}"
+        ended = "" if is_running else "when the run ended, "
+        since = clock(stall.unix_s - float(str(stall.data["lasted_s"])))
+        yield f"{ended}since {since}: {stall.data['text']}"
     if not has_played:
         yield from _first_failure(store)
     yield from _restored_checkpoint(paths, store)

@@ -24,8 +24,8 @@ class ActorRow:
     """Number of the actor's present process; each start of the run counts from 1."""
     ready: bool
     """Whether the actor reported that it can do its job."""
-    beat_age_s: float
-    """Time since the actor's last sign of life."""
+    beat_age_s: float | None
+    """Time since the actor's last sign of life; None before its first."""
     busy_s: float
     """How long the actor has been in its current handler; 0 when idle or without a process."""
     handler: str
@@ -63,7 +63,7 @@ class ActorRow:
     @property
     def is_silent(self) -> bool:
         """Whether the actor runs, but its last sign of life is older than `ACTOR_SILENT_S`."""
-        return self.state == "running" and self.beat_age_s > ACTOR_SILENT_S
+        return self.state == "running" and (self.beat_age_s or 0.0) > ACTOR_SILENT_S
 
     @property
     def is_well(self) -> bool:

@@ -130,7 +130,16 @@ class SnapshotReader:
             parkings=parkings,
             parked_now=parked_now,
             events=self.events.of_kind,
-            notices=tuple(notices(self.paths, self.store, vitals, is_done=is_done, has_played=has_played)),
+            notices=tuple(
+                notices(
+                    self.paths,
+                    self.store,
+                    vitals,
+                    is_running=pid is not None,
+                    is_done=is_done,
+                    has_played=has_played,
+                )
+            ),
             alarms={alarm.value: alarm in raised for alarm in LearningAlarm},
             sidecars=read_sidecars(self.paths),
             engines=() if is_done else engine_rows(vitals),

@@ -56,6 +56,7 @@ BEGAN = "SELECT min(created_unix_s) FROM versions"
 LAST_MOMENTS = (
     "SELECT unix_s FROM events ORDER BY event_id DESC LIMIT 1",
     NEWEST_STORED_UNIX_S,
+    "SELECT max(spent_unix_s) FROM attempts",
     "SELECT max(created_unix_s) FROM versions",
 )
 COUNTED_BY_PLACE = """
@@ -262,7 +263,7 @@ class RunBrowser(StoreReader):
         return None if found is None else float(found)
 
     def last_unix_s(self) -> float | None:
-        """Time of the newest event, trajectory or version; None for an empty record."""
+        """Time of the newest event, trajectory, spent attempt or version; None for an empty record."""
         with self._reading() as connection:
             found = [scalar(connection, query) for query in LAST_MOMENTS]
         return max((float(moment) for moment in found if moment is not None), default=None)

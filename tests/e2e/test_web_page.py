@@ -46,6 +46,12 @@ document.addEventListener("submit", () => heard.push("submit"), true);
 document.addEventListener("change", () => heard.push("change")); 0
 """
 """Notes each change of a choice, after the page has handled it, and each form that is submitted then."""
+HEAR_SPOKEN = """
+window.heard = [];
+const spoken = document.querySelector("[role=status][data-spoken]");
+new MutationObserver(() => heard.push(spoken.textContent)).observe(spoken, { childList: true }); 0
+"""
+"""Notes what the page tells a screen reader."""
 STATUS = "performance.getEntriesByType('navigation')[0].responseStatus"
 PICTURES = (
     "performance.getEntriesByType('resource')"
@@ -401,14 +407,7 @@ async def test_a_screen_reader_hears_a_notice_when_it_comes_and_not_again_when_i
     session, told = page
     await opened(session, address)
     await session.evaluate(LEAVE)
-    await session.evaluate(
-        """
-        window.heard = [];
-        const spoken = document.querySelector("[role=status][data-spoken]");
-        new MutationObserver(() => heard.push(spoken.textContent)).observe(spoken, { childList: true });
-        0
-        """
-    )
+    await session.evaluate(HEAR_SPOKEN)
 
     for shown in (
         "<p>the store waits (1.2 GiB are free)</p>",
@@ -429,4 +428,21 @@ async def test_a_screen_reader_hears_a_notice_when_it_comes_and_not_again_when_i
         "env-004 is down",
         "",
     ]
+    assert told == []
+
+
+async def test_a_screen_reader_hears_once_why_parts_cannot_be_read(
+    address: str, page: tuple[CdpSession, list[str]]
+) -> None:
+    session, told = page
+    await opened(session, address)
+    await session.evaluate(LEAVE)
+    await session.evaluate("offer({name: 'notices', html: ''}); 0")
+    await session.evaluate(HEAR_SPOKEN)
+
+    for name in ("now", "charts", "newest"):
+        locked = "<p data-trouble>the record is locked</p>"
+        await session.evaluate(f"offer({{name: '{name}', html: {locked!r}}}); 0")
+
+    assert await session.evaluate("heard") == ["the record is locked"]
     assert told == []

@@ -104,18 +104,19 @@ function replace(place, html) {
   wanted.innerHTML = html;
   const read = [...place.querySelectorAll("[data-keep-end]")].filter(isRead);
   become(place, wanted.content);
-  if (place.id === "part-notices") announce(place.textContent);
+  announce();
   place.querySelectorAll("[data-keep-end]").forEach((log) => { if (!read.includes(log)) log.scrollTop = log.scrollHeight; });
   if (lastPointer) readChart({ target: document.elementFromPoint(lastPointer.clientX, lastPointer.clientY), clientX: lastPointer.clientX });
 }
 
-// A screen reader speaks the notices when one comes, goes or says something else, not when only a figure changes.
-// The number in a name such as env-003 is no figure.
+// A screen reader speaks the notices, and once why parts cannot be read, when one comes, goes or says something else, not
+// when only a figure changes. The number in a name such as env-003 is no figure.
 const FIGURE = /(?<![\w-])\d[\d.,:]*( ([KMG]i)?B)?/g;
 
-function announce(text) {
+function announce() {
   const spoken = document.querySelector("[data-spoken]");
-  const wanted = text.replace(/\s+/g, " ").trim();
+  const said = [...document.querySelectorAll("#part-notices, [data-trouble]")].map((one) => one.textContent);
+  const wanted = [...new Set(said)].join(" ").replace(/\s+/g, " ").trim();
   if (spoken.textContent.replace(FIGURE, "") !== wanted.replace(FIGURE, "")) spoken.textContent = wanted;
 }
 

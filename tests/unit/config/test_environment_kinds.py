@@ -231,6 +231,19 @@ def test_what_the_seed_determines_is_configured_for_environments_of_your_own_onl
     assert kind_of(load_config(None, [configured]).environments).content_follows_from_seed
 
 
+def test_whether_environments_of_your_own_can_replay_is_configured_and_no_other_kind_changes() -> None:
+    resumes, configured = "environments.turn_resumes=1", "environments.own.can_replay=true"
+    own = [*OWN, "environments.make=task:make", resumes]
+    assert kind_of(load_config(None, [*own, configured]).environments).can_replay
+    with pytest.raises(
+        ConfigError, match=r"turn_resumes must be 0 .* 'own' .*set environments\.own\.can_replay"
+    ):
+        load_config(None, own)
+    assert not kind_of(
+        EnvironmentsSettings.model_validate({"kind": "desktop", "own": {"can_replay": True}})
+    ).can_replay
+
+
 def test_a_function_of_your_own_takes_the_place_of_the_kinds_own_and_changes_nothing_else_but_faults() -> (
     None
 ):

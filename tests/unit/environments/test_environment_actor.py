@@ -733,6 +733,16 @@ def test_told_to_stop_in_an_episode_that_cannot_be_replayed_it_gives_it_back_wit
     assert system.reader.rollout(lease.rollout_id).attempt == 1
 
 
+def test_told_to_stop_in_an_environment_of_your_own_that_can_replay_it_parks_the_steps_played_so_far(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system.config["environments"] |= {"kind": "own", "make": "task:make", "own": {"can_replay": True}}
+    system.config["tasks"]["train"] = ["own/square"]
+    hang_at(monkeypatch, "step", 3)
+    lease = stopped_in_the_episode(system)
+    assert [step.token_ids[0] for step in system.reader.parked_steps(lease.rollout_id)] == [1, 2]
+
+
 def test_an_episode_that_cannot_be_replayed_is_played_from_its_start_in_the_same_attempt_after_a_stop(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,14 @@ def failed(run_dir: Path, child: str, unix_s: float, context: str = "child_termi
     reports.append(run_dir, report)
 
 
+def test_an_actor_that_never_beat_has_no_last_beat_and_is_not_silent(board: Board, tmp_path: Path) -> None:
+    show(board, "env-000", "environment_pool", ActorState.BACKOFF, beat_ns=0)
+
+    row = rows(board, tmp_path)["env-000"]
+
+    assert (row.beat_age_s, row.is_silent) == (None, False)
+
+
 def test_a_continued_run_counts_no_failure_of_its_earlier_starts(board: Board, tmp_path: Path) -> None:
     show(board, "root", LAUNCHER, ActorState.RUNNING, started_unix_s=980.0)
     show(board, "env-000", "environment_pool", ActorState.RUNNING, restarts=1)

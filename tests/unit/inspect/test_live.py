@@ -321,6 +321,14 @@ def test_the_lines_about_an_actor_without_a_process_do_not_say_that_it_does_some
     ]
 
 
+def test_of_an_actor_that_never_beat_no_last_beat_is_said() -> None:
+    never = actor("env-000", beat_age_s=None, state="starting")
+
+    assert live.vitals(never)[2] == (
+        "now idle; no beat yet; 5 messages handled, 0 refused, 0 could not be sent"
+    )
+
+
 def test_an_actor_whose_supervisor_is_gone_is_still_in_the_tree() -> None:
     assert "orphan" in printed(live.tree([actor("orphan", "gone")]))
 

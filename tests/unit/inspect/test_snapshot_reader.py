@@ -265,20 +265,28 @@ def test_who_starves_is_told_until_an_event_says_that_it_is_over(
     for stage in ("began", "lasts"):
         data = {"stage": stage, "cause": "engines", "text": "the trainer has waited", "lasted_s": 0.0}
         store.record_event(STARVED, "trainer", data)
-    (told,) = notices(paths, board)
-    store.record_event(STARVED, "trainer", data | {"stage": "ended"})
+    with paths.lock.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (told,) = notices(paths, board)
+        store.record_event(STARVED, "trainer", data | {"stage": "ended"})
+        assert notices(paths, board) == ()
 
     assert told.startswith("since ")
     assert told.endswith(": the trainer has waited")
-    assert notices(paths, board) == ()
 
 
-def test_a_stall_is_told_since_the_time_at_which_it_began(paths: RunPaths, board: Board) -> None:
+def test_a_stall_is_told_since_the_time_at_which_it_began_and_of_an_ended_run_as_its_end(
+    paths: RunPaths, board: Board
+) -> None:
     with Store(paths.store, clock=lambda: 5000.0) as store:
         store.add_version()
         data = {"stage": "lasts", "cause": "engines", "text": "the trainer has waited", "lasted_s": 240.0}
         store.record_event(STARVED, "trainer", data)
-        assert notices(paths, board) == (f"since {clock(4760.0)}: the trainer has waited",)
+        said = f"since {clock(4760.0)}: the trainer has waited"
+        with paths.lock.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert notices(paths, board) == (said,)
+        assert notices(paths, board) == (f"when the run ended, {said}",)
 
 
 def test_the_first_failure_is_shown_with_its_message_until_an_episode_is_played(

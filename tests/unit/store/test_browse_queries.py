@@ -115,6 +115,17 @@ def test_faults_are_counted_by_kind_and_bin(record: Store) -> None:
         assert browser.faults_over_time(5001.0, 6000.0, 500.0) == {}
 
 
+def test_a_record_that_ends_with_a_failed_attempt_ends_at_its_moment(places: RecordPlaces) -> None:
+    clock, address = [1000.0], places.empty()
+    with Store(address, clock=lambda: clock[0], steps=places.steps) as record:
+        lease = record.lease_rollout(record.open_group("a", 1, 1, 10, 0), "env-000", 9999.0)
+        clock[0] = 2000.0
+        record.release_rollout(lease.rollout_id, lease.fence, FaultKind.SYSTEM, "no engine", 5)
+
+    with RunBrowser(address) as browser:
+        assert browser.last_unix_s() == 2000.0
+
+
 def test_events_of_a_kind_are_found_by_their_moment(places: RecordPlaces) -> None:
     clock, address = [0.0], places.empty()
     with Store(address, clock=lambda: clock[0]) as record:

@@ -18,6 +18,7 @@ from dart.core.errors import UsageError
 from dart.core.run_directory import RunPaths
 from dart.core.types import Outcome
 from dart.curation.groups import DropReason
+from dart.inspect.sidecar_status import Sidecar
 from dart.inspect.snapshot import EngineRow
 from dart.store.errors import StoreBusy
 from dart.store.store import Store
@@ -201,6 +202,16 @@ def test_the_page_shows_a_run_whose_actors_start_for_the_first_time_as_starting(
         assert ">degraded<" in head(run, Values())
 
 
+def test_the_overview_names_each_sidecar_that_does_not_do_its_job(recorded: RunPaths) -> None:
+    with RunView(recorded) as run:
+        page = Sidecar(name="web", is_well=True, text="http://127.0.0.1:8700")
+        nodes = Sidecar(name="cluster", is_well=False, text="no agent runs on <node-3>")
+        run.snapshot = replace(run.snapshot, notices=(), engines=(), sidecars=(page, nodes))
+        shown = part_of("overview", "notices", run)
+
+    assert shown.strip() == '<p class="notice warn">cluster: no agent runs on &lt;node-3&gt;</p>'
+
+
 def test_the_colour_at_the_top_of_a_page_is_that_of_the_state_of_the_run(recorded: RunPaths) -> None:
     with RunView(recorded) as run:
         root = replace(run.snapshot.actors[0], process="alive", beat_age_s=0.1)
@@ -352,7 +363,10 @@ async def test_a_part_that_cannot_be_read_says_why() -> None:
     async def locked() -> str:
         raise StoreBusy("the record is <locked>")
 
-    assert "the record is &lt;locked&gt;" in await part_or_error(locked())
+    shown = await part_or_error(locked())
+
+    assert "the record is &lt;locked&gt;" in shown
+    assert 'role="status"' not in shown, "many parts would say the same at once"
 
 
 def test_a_run_that_is_taken_up_again_does_not_show_the_actors_it_had(tmp_path: Path) -> None:
@@ -401,7 +415,7 @@ def test_notices_are_announced_by_a_text_of_their_own_that_does_not_change_with_
     notices = re.findall(r'<p class="notice warn">(.*?)</p>', shown)
     assert f'<p class="unseen" data-spoken role="status">{" ".join(notices)}</p>' in shown
     assert shown.count('role="status"') == 2  # the other one says that the page is not followed
-    assert client.get("/tree").text.count('role="status"') == 1
+    assert client.get("/tree").text.count('role="status"') == 2
 
 
 @pytest.mark.parametrize(
@@ -488,6 +502,14 @@ def test_the_facts_about_an_actor_are_those_that_they_are_called(recorded: RunPa
         "memory": "3.0 MiB",
         "processor": "1.5 s",
     }
+
+
+def test_an_actor_that_never_beat_shows_no_last_sign_of_life(recorded: RunPaths) -> None:
+    with RunView(recorded) as run:
+        run.actors = (replace(run.actors[0], age_s=12.0, beat_age_s=None, process="alive"),)
+        facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", part_of("actor", "vitals", run, name="root")))
+
+    assert (facts["up"], facts["last sign of life"]) == ("12s", "–")
 
 
 def test_the_lines_of_the_staleness_chart_are_the_figures_that_they_are_called(client: TestClient) -> None:
