@@ -3,13 +3,14 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from actors.board import ActorState, Vitals
 from actors.errors import SystemStartFailed
 from actors.system import ActorSystem, RootSpec
 from dart.config.config import Config
@@ -49,6 +50,7 @@ from dart.run.run_record import (
 from dart.run.sidecars import SidecarSupervisor, sidecar_specs
 from dart.run.signal_counter import SignalCounter
 from dart.run.site import OneMachine, RunSite
+from dart.run.tree import environment_names
 from dart.store.errors import StoreBusy, StoreTakenOver, StoreUnavailable
 from dart.store.integrity import by_gravity, listed
 from dart.store.sqlite import fold_log
@@ -69,6 +71,12 @@ LAST_UPDATE_S = 20.0
 UNUSABLE = (UnsupportedCheckpoint.__name__, "CheckpointError")
 """Names of the errors of a checkpoint that no further try can load. The class of the second one,
 `dart.policy.load.CheckpointError`, is not imported, because its module imports torch."""
+
+WRONG = f"{ConfigurationError.__name__}: "
+"""The text before the message in the reason of an actor that found its configuration wrong."""
+
+TRIED_AGAIN = frozenset({ActorState.BACKOFF, ActorState.QUARANTINED, ActorState.STARTING})
+"""States of an actor that has ended and that its supervisor starts again."""
 
 CONTINUE = "nothing that was stored is lost, continue with --resume"
 """What to do after a failure of a run whose directory is kept."""
@@ -100,7 +108,8 @@ def train(
     Raises RunDirectoryError if the run directory cannot be used; DiskError, also as StoreUnavailable and
     RecordDamaged, if data cannot be read or written; TemporaryError if the actors cannot be started, a
     restart budget is spent or the root supervisor hangs; UnavailableError if engines cannot load the
-    checkpoint, or the run was trained with another adapter than the configured one.
+    checkpoint, or the run was trained with another adapter than the configured one; ConfigurationError if no
+    environment can be made.
     """
     listener = listener or RunListener()
     site = site or OneMachine()
@@ -141,7 +150,14 @@ def train(
                 show=lambda: listener.show(reader.read()),
                 stop=lambda: site.stop(system),
                 stop_deadline_s=lambda: site.stop_deadline_s(definition.config),
-                polls=(sidecars.poll, endpoint.poll, site.poll),
+                polls=(
+                    sidecars.poll,
+                    endpoint.poll,
+                    site.poll,
+                    lambda: refuse_wrong_configuration(
+                        system.board.rows(), environment_names(definition.config), paths
+                    ),
+                ),
                 remedy=remedy,
             )
         signals.ends_at_once = True
@@ -231,7 +247,8 @@ def watch(
 
     The first signal drains, the second one ends the run at once. Returns the number of the last signal, or 0
     if there was none, and whether all actors ended by themselves within `stop_deadline_s` and before a second
-    signal. Raises DiskError, RunDirectoryError, TemporaryError or UnavailableError if the run fails.
+    signal. Raises DiskError, RunDirectoryError, TemporaryError or UnavailableError if the run fails, and what
+    a poll raises.
 
     show              shows the progress, about every second; may raise StoreBusy while the record is away
     stop              begins to end the tree; called about every second until it returns True
@@ -305,6 +322,32 @@ def refuse_hung_root(beat_age_s: float, remedy: str) -> None:
         raise TemporaryError(f"the root supervisor gave no sign of life for {beat_age_s:.0f} s; {remedy}")
 
 
+def refuse_wrong_configuration(rows: Iterable[Vitals], names: Collection[str], paths: RunPaths) -> None:
+    """Raise ConfigurationError if each of these actors ended because of one, before they are tried again.
+
+    While one of them works, the error may be that of one machine, such as a file that it lacks.
+
+    rows    the rows of the board
+    names   the names of all environments, or of all explorers
+    """
+    whys = [
+        row.last_reason
+        for row in rows
+        if row.state in TRIED_AGAIN and WRONG in row.last_reason and row.name in names
+    ]
+    if len(whys) == len(names):
+        raise _wrong_configuration(paths, whys[0])
+
+
+def _wrong_configuration(paths: RunPaths, why: str) -> ConfigurationError:
+    """Return the error with which an actor ended, in full if its supervisor has reported it.
+
+    why   why the actor ended, cut to the length that the board holds
+    """
+    whole = newest_failure(paths.root, ConfigurationError.__name__)
+    return ConfigurationError(whole or why.partition(WRONG)[2])
+
+
 def refuse_early_end(verdict: str, paths: RunPaths, remedy: str) -> None:
     """Raise an error unless the root supervisor ended because the run is over.
 
@@ -321,10 +364,8 @@ def refuse_early_end(verdict: str, paths: RunPaths, remedy: str) -> None:
     for unusable in UNUSABLE:
         if unusable in why:
             raise UnavailableError(newest_failure(paths.root, unusable) or why)
-    if (wrong := f"{ConfigurationError.__name__}: ") in why:
-        raise ConfigurationError(
-            newest_failure(paths.root, ConfigurationError.__name__) or why.partition(wrong)[2]
-        )
+    if WRONG in why:
+        raise _wrong_configuration(paths, why)
     what = f"{why}; {remedy}"
     if any(
         error in what

@@ -16,7 +16,7 @@ from dart.core.run_directory import RunPaths
 from dart.exploration.follower import GraphFollower
 from dart.exploration.planning import frontier
 from dart.inspect.time_budget import TimeBudget
-from dart.run.app import own_directory, take_over_record, watch
+from dart.run.app import own_directory, refuse_wrong_configuration, take_over_record, watch
 from dart.run.listener import RunListener
 from dart.run.run_record import prepare_record
 from dart.run.signal_counter import SignalCounter
@@ -136,7 +136,7 @@ def explore(
             "epoch": take_over_record(config, paths),
         }
         root = root_of(config, exploration_children(config, args))
-        listener = RunListener()
+        listener, names = RunListener(), explorer_names(config)
         with (
             ActorSystem(paths.root, directory.mail, root, prints_reports=False) as system,
             SignalCounter(paths, listener) as signals,
@@ -151,7 +151,8 @@ def explore(
                 listener,
                 show=lambda: show(view.read()),
                 stop=partial(_stop, system),
-                stop_deadline_s=partial(drain_s, config, explorer_names(config)),
+                stop_deadline_s=partial(drain_s, config, names),
+                polls=(lambda: refuse_wrong_configuration(system.board.rows(), names, paths),),
                 remedy=CONTINUE,
             )
             progress = view.read()

@@ -1,10 +1,12 @@
 """What the error of a run says whose tree ended before its work was done."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
+from actors.board import ActorState, Board
 from dart.config.config import load_config
 from dart.core.errors import (
     ConfigurationError,
@@ -61,6 +63,57 @@ def test_a_wrong_configuration_that_an_actor_found_is_no_temporary_error(tmp_pat
         app.refuse_early_end(cut, RunPaths(tmp_path / "without reports"), app.CONTINUE)
 
     assert str(error.value) == whole
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    opened = Board.create(tmp_path / "board")
+    yield opened
+    opened.close()
+
+
+def ended(board: Board, name: str, state: ActorState, reason: str = "") -> None:
+    board.set_state(board.claim(name, "environment_pool"), state, last_reason=reason)
+
+
+WRONG = "exit code 70: dart.core.errors.ConfigurationError: task.py:make cannot be imp"
+ENVIRONMENTS = "env-000", "env-001"
+
+
+def test_a_run_ends_at_once_when_each_environment_ended_because_the_configuration_is_wrong(
+    board: Board, tmp_path: Path
+) -> None:
+    whole = "task.py:make cannot be imported: No module named 'lib'"
+    ended(board, "env-000", ActorState.BACKOFF, WRONG)
+    ended(board, "env-001", ActorState.STARTING, WRONG)
+
+    with pytest.raises(ConfigurationError, match=r"^task\.py:make cannot be imp$"):
+        app.refuse_wrong_configuration(board.rows(), ENVIRONMENTS, RunPaths(tmp_path))
+    died(tmp_path, f"exit code 70: dart.core.errors.ConfigurationError: {whole}")
+    with pytest.raises(ConfigurationError) as error:
+        app.refuse_wrong_configuration(board.rows(), ENVIRONMENTS, RunPaths(tmp_path))
+
+    assert str(error.value) == whole
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (ActorState.RUNNING, WRONG),  # it has come back since
+        (ActorState.STOPPED, WRONG),  # it came back, and the run ends
+        (ActorState.STARTING, ""),  # for the first time
+        (ActorState.BACKOFF, "exit code 70: builtins.OSError: the disk is full"),
+        (None, ""),  # it is not started yet
+    ],
+)
+def test_a_run_goes_on_while_one_environment_may_have_a_right_configuration(
+    board: Board, tmp_path: Path, state: ActorState | None, reason: str
+) -> None:
+    ended(board, "env-000", ActorState.BACKOFF, WRONG)
+    if state is not None:
+        ended(board, "env-001", state, reason)
+
+    app.refuse_wrong_configuration(board.rows(), ENVIRONMENTS, RunPaths(tmp_path))
 
 
 def test_without_its_report_the_verdict_itself_is_said(tmp_path: Path) -> None:
