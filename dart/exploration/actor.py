@@ -53,6 +53,8 @@ def explorer_of(actor: Actor, config: Config, environment: Environment, reader: 
 class ExplorerActor(Actor):
     """Explores one lease after another; when the exploration is over, waits until it is stopped."""
 
+    prints_to_stderr = True
+
     def on_start(self) -> None:
         self._config = config = Config.model_validate(self.args["config"])
         self._environment = environment_of(self, config)
