@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.core.actions import Click
+from dart.core.actions import Click, Hover
 from dart.core.screenspot import read_screenspot
 from dart.environments.browser.cdp import CdpSession
 from dart.environments.faults import BrowserDied, InfrastructureFault
@@ -55,6 +55,14 @@ async def test_the_same_seed_starts_from_the_same_pixels_whatever_was_played_bef
     first = await environment.reset("sites/shop/change", 5, deadline_s=DEADLINE_S)
     await solve(environment, "sites/shop/hard", 6)
     assert await environment.reset("sites/shop/change", 5, deadline_s=DEADLINE_S) == first
+
+
+async def test_the_pointer_of_an_earlier_episode_is_on_no_element(environment: SitesEnvironment) -> None:
+    width, height = environment.size
+    await environment.reset("sites/shop/change", 5, deadline_s=DEADLINE_S)
+    await environment.step(Hover(width // 2, height // 2), deadline_s=DEADLINE_S)
+    await environment.reset("sites/shop/change", 5, deadline_s=DEADLINE_S)
+    assert await environment.inspect("document.querySelectorAll(':hover').length") == 0
 
 
 async def test_any_state_can_be_shown_and_is_the_state_then(environment: SitesEnvironment) -> None:

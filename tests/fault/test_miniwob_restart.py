@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dart.core.actions import Click, Hotkey, Type
+from dart.core.actions import Click, Hotkey, Hover, Type
 from dart.environments.faults import PageCrashed
 from dart.environments.miniwob.environment import MiniWobEnvironment
 
@@ -58,6 +58,19 @@ async def test_an_episode_in_a_used_page_is_that_of_a_loaded_page(
         assert len(set(ends)) == len(set(screens)) == len(set(scores)) == 1
         if ends[0]:
             break
+
+
+async def test_the_pointer_of_an_earlier_episode_is_on_no_element_of_a_loaded_page(
+    environment: MiniWobEnvironment, loading: MiniWobEnvironment
+) -> None:
+    task_id, second_tab = "miniwob/click-tab-2-hard", Hover(41, 75)
+    expected = await reset(environment, task_id, 3)
+    untouched = await reset(loading, task_id, 3)
+    await loading.step(second_tab, deadline_s=DEADLINE_S)
+    hovered = await loading.observe(deadline_s=DEADLINE_S)
+    assert hovered.screenshot != untouched[1]
+    assert await reset(loading, task_id, 3) == expected == untouched
+    assert loading.loads == 2
 
 
 async def test_tasks_that_take_turns_keep_a_page_each(environment: MiniWobEnvironment) -> None:

@@ -23,9 +23,9 @@ from dart.core.run_directory import RunPaths
 from dart.environments.browser.cdp import CdpSession
 from dart.environments.browser.environment import (
     CHROMIUM,
-    LEAVE_FRAME,
     BrowserEnvironment,
     PageState,
+    take_pointer_away,
     visible_box,
 )
 from dart.environments.browser.request_filter import OFFLINE
@@ -122,7 +122,7 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
         if loaded is None or loaded.task_id != task_id or loaded.episodes >= RESTARTS_MOST:
             return None
         loaded.episodes += 1
-        left = page.post("Input.dispatchMouseEvent", LEAVE_FRAME)
+        left = take_pointer_away(page)
         try:
             instruction: str | None = await page.evaluate(RESTART.format(seed=start.seed))
         except CallRefused:  # the page was being left, or its script met what the last episode did to it
@@ -133,6 +133,7 @@ class MiniWobEnvironment(BrowserEnvironment[MiniWobStart]):
     async def _load(self, page: CdpSession, task_id: str, start: MiniWobStart) -> str:
         self._loaded.pop(page, None)
         self.loads += 1
+        take_pointer_away(page)
         ready = page.next_binding_call()
         navigated = await page.post("Page.navigate", {"url": start.url})
         if "errorText" in navigated:

@@ -13,7 +13,13 @@ from typing import Any
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.environments.browser.cdp import CdpSession
-from dart.environments.browser.environment import CHROMIUM, BrowserEnvironment, PageState, visible_box
+from dart.environments.browser.environment import (
+    CHROMIUM,
+    BrowserEnvironment,
+    PageState,
+    take_pointer_away,
+    visible_box,
+)
 from dart.environments.browser.request_filter import OFFLINE, RequestFilter
 from dart.environments.browser_inputs import InputCounts
 from dart.environments.faults import ResetFailed
@@ -85,6 +91,7 @@ class SitesEnvironment(BrowserEnvironment[Task]):
         self._task, self._state = start, start.site.machine.start
         url = self._start_url(start)
         page.documents = {url: document_html(start.site, start.style, self._state)}
+        take_pointer_away(page)
         ready = page.next_binding_call()
         navigated = await page.post("Page.navigate", {"url": url})
         if "errorText" in navigated:
