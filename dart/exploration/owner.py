@@ -17,9 +17,8 @@ from actors.errors import AskError, MailboxFull
 from actors.future import Lock
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.exploration import Effect, ExploredStep, HeldLease, LeaseEnd, StepVerdict
+from dart.core.exploration import Effect, ExploredStep, HeldLease, LeaseEnd
 from dart.core.record_address import parse_record_address
-from dart.core.records import StoredResult
 from dart.exploration.follower import GraphFollower
 from dart.exploration.planning import (
     UNREACHED_MOST,
@@ -29,7 +28,7 @@ from dart.exploration.planning import (
     failed_resets,
     next_assignment,
 )
-from dart.exploration.reports import record_of_report
+from dart.exploration.reports import record_of_report, reply_to_report
 from dart.store.client import WRITE_DEADLINE_S, result_of
 from dart.store.errors import StoreBusy
 from dart.store.patience import AT_START
@@ -113,14 +112,7 @@ class ExplorationActor(Actor):
         graph = self._followers[task_id].graph
         screens = {one.screen_id for one in held if one.screen_id is not None and one.task_id == task_id}
         given_up = self._reader.unreached_screens(UNREACHED_MOST)
-        return next_assignment(
-            graph,
-            at if at in graph.nodes else None,
-            screens,
-            given_up,
-            self._settings,
-            self._failed_before[task_id],
-        )
+        return next_assignment(graph, at, screens, given_up, self._settings, self._failed_before[task_id])
 
     async def _lease(
         self, call: m.ExploreRequest, task_id: str, found: Assignment
@@ -160,7 +152,7 @@ class ExplorationActor(Actor):
     async def _record(self, call: m.ExploredReport) -> m.ExploredReply | m.NoWorkYet:
         lease = next((one for one in self._reader.held_leases() if one.fence == call.fence), None)
         if lease is None:
-            return _fenced()
+            return reply_to_report(None)
         follower = self._followers[lease.task_id]
         follower.follow()
         try:
@@ -170,16 +162,9 @@ class ExplorationActor(Actor):
         except NotWritten as why:
             return self._wait(str(why))
         follower.follow()
-        return self._reply(verdict)
-
-    def _reply(self, verdict: StepVerdict) -> m.ExploredReply:
-        step = verdict.step
-        if step is None:
-            assert verdict.result is StoredResult.FENCED
-            return _fenced()
-        self._log_new(step)
-        holds = verdict.holds is not None and verdict.holds == step.target_id
-        return m.ExploredReply(screen_id=step.target_id, effect=step.effect, holds=holds)
+        if verdict.step is not None:
+            self._log_new(verdict.step)
+        return reply_to_report(verdict)
 
     def _log_new(self, step: ExploredStep) -> None:
         if step.effect in (Effect.NEW_SHAPE, Effect.NEW_SCREEN):
@@ -261,7 +246,3 @@ class ExplorationActor(Actor):
 
     def _wait(self, reason: str) -> m.NoWorkYet:
         return m.NoWorkYet(retry_after_s=self._config.curation.poll_s, reason=reason)
-
-
-def _fenced() -> m.ExploredReply:
-    return m.ExploredReply(screen_id=None, effect=Effect.LOST, holds=False, is_fenced=True)

@@ -1,7 +1,10 @@
-"""Turns an explorer's report into a call of the store: finds the node of its screen and the effect. Pure."""
+"""Turns an explorer's report into a call of the store, and the verdict of the store into a reply. Pure.
+
+For the call it finds the node of the reported screen and the effect of the action.
+"""
 
 from dart.core import messages as m
-from dart.core.exploration import Effect, ExploreAct, HeldLease
+from dart.core.exploration import Effect, ExploreAct, HeldLease, StepVerdict
 from dart.exploration.graph import Graph
 
 
@@ -30,6 +33,15 @@ def record_of_report(
         move=report.move,
         deadline_unix_s=deadline_unix_s,
     )
+
+
+def reply_to_report(verdict: StepVerdict | None) -> m.ExploredReply:
+    """Return the reply to a report from the verdict of the store; None: no lease with its fence is held."""
+    if verdict is None or verdict.step is None:
+        return m.ExploredReply(screen_id=None, effect=Effect.LOST, holds=False, is_fenced=True)
+    step = verdict.step
+    holds = step.target_id is not None and verdict.holds == step.target_id
+    return m.ExploredReply(screen_id=step.target_id, effect=step.effect, holds=holds)
 
 
 def _effect(report: m.ExploredReport, graph: Graph, node: int | None) -> Effect:
