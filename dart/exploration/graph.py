@@ -122,11 +122,13 @@ class Graph:
         """Yield each reliable action, and the number of its tries by the screen that they led to.
 
         An action is reliable if its most frequent target is another screen, with at least `TRUSTED_SHARE` of
-        the tries. None counts the tries that led to no screen.
+        the tries, faults of the environment included. None counts the tries that led to no screen; faults
+        have no count.
         """
         for (source, action), targets in self._targets.items():
             target, count = targets.most_common(1)[0]
-            if target is not None and target != source and count / targets.total() >= TRUSTED_SHARE:
+            tries = targets.total() + self._faults[source, action]
+            if target is not None and target != source and count / tries >= TRUSTED_SHARE:
                 yield PathHop(source_id=source, action=action, target_id=target), targets
 
     def curve(self) -> list[CoveragePoint]:

@@ -84,6 +84,13 @@ def test_a_way_that_leads_elsewhere_more_often_than_not_is_none() -> None:
     assert nearest(graph, 1, lambda one: one in (2, 3)) is None
 
 
+def test_a_way_at_which_the_environment_broke_more_often_than_not_is_none() -> None:
+    graph = chain(3)
+    for number, is_used in ((50, True), (51, False)):
+        graph.add_step(step(number, 1, click("next").key, Effect.FAULT, None, is_expansion=False))
+        assert (nearest(graph, None, lambda one: one == 3) is not None) is is_used
+
+
 def test_screens_that_are_held_given_up_or_too_deep_are_not_expanded() -> None:
     graph = chain(6, untried=(2, 4, 6))
     assert frontier(graph, given_up=(), max_depth=8) == {2: 1, 4: 1, 6: 1}
