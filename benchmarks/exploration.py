@@ -53,7 +53,7 @@ from dart.exploration.memory_q import Prior, constant_prior
 from dart.exploration.model_prior import INSTRUCTION, ModelPrior
 from dart.exploration.planning import UNREACHED_MOST, AllExplored, Assignment, Waiting, next_assignment
 from dart.exploration.prior_context import PriorContext
-from dart.exploration.reports import record_of_report
+from dart.exploration.reports import record_of_report, reply_to_report
 from dart.store.blobs import FolderBlobs
 from dart.store.store import Store
 
@@ -158,8 +158,7 @@ class LocalRunAccess:
         if report.screen is not None:
             self._states.add(self._state_of(report.screen))
             self.truth.append((verdict.step.actions, len(self._states)))
-        holds = verdict.holds is not None and verdict.holds == verdict.step.target_id
-        return m.ExploredReply(screen_id=verdict.step.target_id, effect=verdict.step.effect, holds=holds)
+        return reply_to_report(verdict)
 
     def give_back(self, fence: int, why: LeaseEnd) -> None:
         self._store.write(m.EndExplorationLease(fence=fence, why=why))
@@ -172,7 +171,7 @@ class LocalRunAccess:
             answers = self.answers_of(screen, self._settings.prior_samples, context.text)
             self.prior.learn(screen_id, answers, screen, context.tried)
 
-    async def in_environment(self, work: Awaitable[T]) -> T:
+    async def in_environment(self, call: str, work: Awaitable[T]) -> T:
         return await work
 
     async def pause(self, seconds: float) -> None:

@@ -5,7 +5,8 @@ environment, and explores while the curator has no work for it (`exploration.ena
 paused.
 
 Asks       the owner of the graph for leases and to record each action; engines for priors
-Dies when  the environment fails several times in a row: its supervisor backs off and starts it again
+Dies when  the environment fails several times in a row, or one of its calls lasts longer than a lease of an
+           episode: its supervisor backs off and starts it again
 On stop    gives its lease back after the current action
 On restart its first request ends the lease of the dead incarnation; unreported actions are tried again
 """
@@ -20,6 +21,7 @@ from dart.config.failing_time import MAX_FAULTS_IN_ROW
 from dart.core import messages as m
 from dart.core.record_address import parse_record_address
 from dart.environments.actor import EnvironmentActor
+from dart.environments.call_watch import CHECK_S, CallWatch
 from dart.environments.episode import StopEvent
 from dart.environments.factory import environment_of
 from dart.environments.faults import EnvironmentFault
@@ -35,13 +37,18 @@ OVER_POLL_S = 1.0
 """Interval in seconds at which an explorer asks again after the owner answered that exploration is over."""
 
 
-def explorer_of(actor: Actor, config: Config, environment: Environment, reader: StoreReader) -> Explorer:
-    """Return an explorer that explores with the environment of an actor."""
+def explorer_of(
+    actor: Actor, config: Config, environment: Environment, reader: StoreReader, watch: CallWatch
+) -> Explorer:
+    """Return an explorer that explores with the environment of an actor.
+
+    watch   notices a call of the environment that does not return; the actor checks it
+    """
     prior = ModelPrior()
     identity = actor.identity
     return Explorer(
         environment,
-        ActorRunAccess(actor, config, prior),
+        ActorRunAccess(actor, config, prior, watch),
         reader,
         config.exploration,
         config.environments,
@@ -59,16 +66,23 @@ class ExplorerActor(Actor):
         self._config = config = Config.model_validate(self.args["config"])
         self._environment = environment_of(self, config)
         reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), AT_START))
-        self._explorer = explorer_of(self, config, self._environment, reader)
+        self._watch = CallWatch(config.environments.kind, config.curation.lease_s, self.clock.monotonic_s)
+        self._explorer = explorer_of(self, config, self._environment, reader, self._watch)
         self._faults_in_row = 0
         self._stopping = StopEvent()
         self._over: Future[None] = Future()
+        self.every(CHECK_S, self._check_call)
         self.after(0.0, self._explore_for_ever)
 
     async def on_stop(self) -> None:
         self._stopping.set()
         await self._over
         await self.in_loop(self._environment.close())
+
+    def _check_call(self) -> None:
+        """End this actor if a call of its environment does not return. A stop has a time limit of its own."""
+        if not self.is_stopping:
+            self._watch.check()
 
     async def _explore_for_ever(self) -> None:
         while not self._stopping.is_set:
@@ -112,7 +126,7 @@ class ExploringEnvironmentActor(EnvironmentActor):
         Raises StoreBusy.
         """
         reader = self.enter_context(StoreReader(parse_record_address(self.args["store"]), IN_HANDLER))
-        return explorer_of(self, self.config, self.environment, reader)
+        return explorer_of(self, self.config, self.environment, reader, self._player.watch)
 
     async def idle(self, reply: m.NoWorkYet) -> None:
         """Explore under one lease: the way to its screen, then about `exploration.lease_actions` actions.
@@ -127,11 +141,13 @@ class ExploringEnvironmentActor(EnvironmentActor):
             self._explorer.forget_screen()  # an episode may have been played since the last lease
             found = await self._explorer.explore(lambda: self.is_stopping)
             self._has_screen = found is None or had_screen
+            has_explored = found is None
         except (EnvironmentFault, OwnerAway, StoreBusy) as error:  # the next episode shows what is broken
             self.log.warning("exploration_fault", detail=str(error))
-            found = reply
-        finally:
-            await self.in_loop(self.environment.filter_requests(None))
+            found, has_explored = reply, True
+        await self.in_loop(self.environment.filter_requests(None))
+        if has_explored:
+            self._is_idle = False  # the environment may hold again what it has given back
         if found is not None:
             self._rests_until_s = self.clock.monotonic_s() + OVER_POLL_S
             await super().idle(reply)

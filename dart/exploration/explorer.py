@@ -7,12 +7,13 @@ If the way leads elsewhere, the explorer reports that and gives the lease back.
 
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from dart.config.sections import EnvironmentsSettings, ExplorationSettings
 from dart.core import messages as m
-from dart.core.exploration import Candidate, Effect, ExploreAct, LeaseEnd, LeaseMove, PageScreen
+from dart.core.exploration import Candidate, Effect, LeaseEnd, LeaseMove, PageScreen
 from dart.core.origins import AllowedOrigins
 from dart.environments.faults import EnvironmentFault, UnknownTask
 from dart.environments.protocol import Environment
@@ -61,8 +62,11 @@ class RunAccess(Protocol):
         """
         ...
 
-    async def in_environment(self, work: Awaitable[T]) -> T:
-        """Wait for a call of the environment, and return its result."""
+    async def in_environment(self, call: str, work: Awaitable[T]) -> T:
+        """Wait for a call of the environment, and return its result.
+
+        call   name of the method that is called
+        """
         ...
 
     async def pause(self, seconds: float) -> None:
@@ -156,7 +160,7 @@ class Explorer:
         if place.lease.repeats:
             known = self._live(place).get(place.lease.repeats)
             if known is None:
-                await self._report(place, self._lost(place, place.lease.repeats))
+                await self._report_lost(place, place.lease.repeats)
             else:
                 await self._do(place, known, LeaseMove.KEEP)
             return
@@ -188,7 +192,7 @@ class Explorer:
                 return False
             known = self._live(place).get(hop.action)
             if known is None:
-                await self._report(place, self._lost(place, hop.action))
+                await self._report_lost(place, hop.action)
             else:
                 await self._do(place, known, LeaseMove.KEEP)
             if known is None or place.at != hop.target_id:
@@ -196,27 +200,21 @@ class Explorer:
                 return False
         return True
 
-    def _lost(self, place: _Place, key: str) -> m.ExploredReport:
-        """Return a report that the screen lacks an action that the graph has for it."""
-        assert place.at is not None
-        missing = self._site(place).follower.graph.candidate(place.at, key)
-        return self._new_report(place, missing, cost=0, effect=Effect.LOST, move=LeaseMove.KEEP)
-
     async def _reset(self, place: _Place, move: LeaseMove) -> bool:
         place.at = place.screen = None
         try:
-            await self._in_environment(self._environment.filter_requests(self._settings.origins))
-            await self._in_environment(
-                self._environment.reset(
-                    place.lease.task_id, place.lease.seed, deadline_s=self._deadlines.reset_deadline_s
-                )
+            filtered = self._environment.filter_requests(self._settings.origins)
+            await self._in_environment("filter_requests", filtered)
+            reset = self._environment.reset(
+                place.lease.task_id, place.lease.seed, deadline_s=self._deadlines.reset_deadline_s
             )
-            await self._in_environment(self._environment.explore())
+            await self._in_environment("reset", reset)
+            await self._in_environment("explore", self._environment.explore())
             screen, _ = await self._look(place)
         except UnknownTask:
             raise
         except EnvironmentFault:
-            await self._report(place, self._new_report(place, None, effect=Effect.FAULT, move=LeaseMove.KEEP))
+            await self._report_fault(place, None, cost=1)
             raise
         return await self._report(place, self._new_report(place, None, screen=screen, move=move))
 
@@ -239,8 +237,7 @@ class Explorer:
         chosen = site.strategy.choose(place.at, list(live.values()))
         if chosen is None and site.strategy.seeks_untried:
             for missing in graph.untried(place.at):
-                if missing.key not in live:
-                    await self._report(place, self._lost(place, missing.key))
+                await self._report_lost(place, missing.key)
         return chosen
 
     def _context(self, site: _Site, screen_id: int) -> PriorContext:
@@ -276,10 +273,7 @@ class Explorer:
                 if not allowed.allow(url):
                     screen, effect = None, Effect.LEFT
         except EnvironmentFault:
-            report = self._new_report(
-                place, candidate, cost=len(actions), effect=Effect.FAULT, move=LeaseMove.KEEP
-            )
-            await self._report(place, report)
+            await self._report_fault(place, candidate, cost=len(actions))
             raise
         return await self._report(
             place,
@@ -290,7 +284,7 @@ class Explorer:
         """Apply the inputs of a candidate; return whether one of them ended the episode."""
         for action in actions:
             step = self._environment.step(action, deadline_s=self._deadlines.step_deadline_s)
-            if (await self._in_environment(step)).terminated:
+            if (await self._in_environment("step", step)).terminated:
                 return True
         return False
 
@@ -311,8 +305,8 @@ class Explorer:
 
     async def _one_look(self) -> tuple[bytes, Any]:
         observe = self._environment.observe(deadline_s=self._deadlines.observe_deadline_s)
-        seen = await self._in_environment(observe)
-        return seen.screenshot, await self._in_environment(self._environment.inspect(LOOK))
+        seen = await self._in_environment("observe", observe)
+        return seen.screenshot, await self._in_environment("inspect", self._environment.inspect(LOOK))
 
     # ---- reports ----
 
@@ -327,17 +321,38 @@ class Explorer:
         effect: Effect | None = None,
     ) -> m.ExploredReport:
         place.number += 1
-        is_reset = candidate is None or candidate.act is ExploreAct.RESET
         return m.ExploredReport(
             fence=place.lease.fence,
             number=place.number,
             cost=cost,
-            source_id=None if is_reset else place.at,
+            source_id=place.at,
             candidate=candidate,
             effect=effect,
             screen=screen,
             move=move,
         )
+
+    async def _report_lost(self, place: _Place, key: str) -> None:
+        """Report that the screen lacks an action that the graph has for it.
+
+        An action that its node lacked already when the node was found is not reported: such an action comes
+        and goes, and it is no candidate that a report could name.
+        """
+        assert place.at is not None
+        missing = self._site(place).follower.graph.candidate(place.at, key)
+        if missing is not None:
+            report = self._new_report(place, missing, cost=0, effect=Effect.LOST, move=LeaseMove.KEEP)
+            await self._report(place, report)
+
+    async def _report_fault(self, place: _Place, candidate: Candidate | None, cost: int) -> None:
+        """Report that the environment broke, at a candidate or, without one, at a reset.
+
+        If the lease has ended meanwhile, the report changes nothing. The caller raises the fault in any case.
+        """
+        with suppress(LeaseLost):
+            await self._report(
+                place, self._new_report(place, candidate, cost=cost, effect=Effect.FAULT, move=LeaseMove.KEEP)
+            )
 
     async def _report(self, place: _Place, report: m.ExploredReport) -> bool:
         """Have a report recorded, and make its screen the current one.
@@ -377,5 +392,5 @@ class Explorer:
         """Return the candidates of the current screen by key; none if no screen is known."""
         return {} if place.screen is None else {one.key: one for one in candidates_of(place.screen)}
 
-    async def _in_environment(self, work: Awaitable[T]) -> T:
-        return await self._run.in_environment(work)
+    async def _in_environment(self, call: str, work: Awaitable[T]) -> T:
+        return await self._run.in_environment(call, work)

@@ -9,6 +9,7 @@ from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.exploration import LeaseEnd, PageScreen
 from dart.core.types import GenerateRequest
+from dart.environments.call_watch import CallWatch
 from dart.environments.policy_client import NoEngineAnswered, PolicyClient, RequestRejected
 from dart.exploration.model_prior import INSTRUCTION, ModelPrior
 from dart.exploration.prior_context import PriorContext
@@ -36,10 +37,13 @@ class OwnerAway(Exception):
 
 
 class ActorRunAccess:
-    """`RunAccess` of an explorer, implemented with messages of its actor."""
+    """`RunAccess` of an explorer, implemented with messages of its actor.
 
-    def __init__(self, actor: Actor, config: Config, prior: ModelPrior) -> None:
-        self._actor, self._config, self._prior = actor, config, prior
+    watch   notices a call of the environment that does not return; the actor checks it
+    """
+
+    def __init__(self, actor: Actor, config: Config, prior: ModelPrior, watch: CallWatch) -> None:
+        self._actor, self._config, self._prior, self._watch = actor, config, prior, watch
         self._screenshots = run_blobs(config.run, actor.identity.run_dir).screenshots
         self._policy = PolicyClient(actor, config)
 
@@ -132,9 +136,13 @@ class ActorRunAccess:
                 self._actor.log.warning("no_prior", screen=screen_id, reason=str(error))
         return answers, refusal
 
-    async def in_environment(self, work: Awaitable[T]) -> T:
-        """Run a coroutine of the environment in the asyncio loop of the actor, and return its result."""
-        return await self._actor.in_loop(work)  # type: ignore[arg-type]
+    async def in_environment(self, call: str, work: Awaitable[T]) -> T:
+        """Run a coroutine of the environment in the asyncio loop of the actor, and return its result.
+
+        call   name of the method that is called, which the error of a call that does not return names
+        """
+        with self._watch.during(call):
+            return await self._actor.in_loop(work)  # type: ignore[arg-type]
 
     async def pause(self, seconds: float) -> None:
         """Wait for a number of seconds of the actor's clock."""

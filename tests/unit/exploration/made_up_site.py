@@ -20,9 +20,17 @@ PAGES: Mapping[str, tuple[str, ...]] = {
 
 AWAY = "https://elsewhere.example/"
 
+OVER = "over"
+"""Name of a button that ends the episode."""
+
 
 class MadeUpSite(Environment):
-    """Shows one page at a time; the button `away` leaves the site."""
+    """Shows one page at a time. The button `away` leaves the site, and `over` ends the episode.
+
+    start    page that a reset shows
+    """
+
+    start = "home"
 
     def __init__(self, pages: Mapping[str, tuple[str, ...]] = PAGES) -> None:
         self._pages = pages
@@ -39,7 +47,7 @@ class MadeUpSite(Environment):
         self.origins_at_resets.append(self.origins)
         if not self._pages:
             raise ResetFailed(task_id, "the site does not answer")
-        self._page = "home"
+        self._page = self.start
         return self._observation()
 
     async def observe(self, *, deadline_s: float) -> Observation:
@@ -57,7 +65,7 @@ class MadeUpSite(Environment):
                 self._page = name
                 self.shown.append(name)
                 break
-        return StepResult(terminated=False)
+        return StepResult(terminated=self._page == OVER)
 
     async def evaluate(self, *, deadline_s: float) -> float:
         return 0.0

@@ -7,6 +7,7 @@ from actors.testing import InMemorySystem
 from dart.config.config import Config
 from dart.core import messages as m
 from dart.core.exploration import Effect, LeaseMove
+from dart.environments.call_watch import CallWatch
 from dart.exploration.model_prior import ModelPrior
 from dart.exploration.run_access import OWNER, REPORT_PATIENCE_S, ActorRunAccess, OwnerAway
 
@@ -44,7 +45,8 @@ class Reporter(Actor):
 
     def on_start(self) -> None:
         self.outcome: m.ExploredReply | OwnerAway | None = None
-        self._access = ActorRunAccess(self, Config(), ModelPrior())
+        watch = CallWatch("made-up", 60.0, self.clock.monotonic_s)
+        self._access = ActorRunAccess(self, Config(), ModelPrior(), watch)
         self.after(0.0, self._report)
 
     async def _report(self) -> None:
