@@ -13,23 +13,28 @@ import torch
 from structlog.testing import capture_logs
 
 from actors.actor import Actor, Sender, Stop, receives
+from actors.errors import WorkOverdue
+from actors.future import Future
 from actors.testing import InMemorySystem
 from dart.config.config import Config
+from dart.config.failing_time import MAX_FAULTS_IN_ROW, RESET_FACTOR
 from dart.core import messages as m
 from dart.core.actions import Action, ActionParseError, Click, parse_action
 from dart.core.exploration import Box, Effect, LeaseEnd, LeaseMove, PageScreen
 from dart.core.records import Event
 from dart.core.types import GenerateRequest, Generation
 from dart.environments import factory
-from dart.environments.faults import ResetFailed
+from dart.environments.faults import EnvironmentFault, ResetFailed
 from dart.exploration import actor as exploration_module
-from dart.exploration.actor import ExplorerActor, ExploringEnvironmentActor
+from dart.exploration.actor import OVER_POLL_S, ExplorerActor, ExploringEnvironmentActor
 from dart.exploration.candidates import candidates_of
+from dart.exploration.explorer import Explorer
 from dart.exploration.follower import GraphFollower
 from dart.exploration.graph import Graph
 from dart.exploration.memory_q import PRIOR
 from dart.exploration.model_prior import INSTRUCTION
-from dart.exploration.owner import OVERDUE_CHECK_S, ExplorationActor
+from dart.exploration.owner import ENDS_AFTER_S, OVERDUE_CHECK_S, ExplorationActor
+from dart.exploration.planning import UNREACHED_MOST
 from dart.exploration.prior_context import TRIED_HEAD, UNTRIED_HEAD
 from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.load import load
@@ -347,6 +352,97 @@ def test_the_lease_of_an_explorer_that_died_ends_with_its_next_one(make: Callabl
     assert system.held() == ["explorer-009"]
 
 
+def with_home(system: System) -> tuple[m.ExplorationLease, int]:
+    """The first lease, under which a reset has shown the start screen, and the id of this screen."""
+    lease = leased(system)
+    reply = answered(system, start_shown(lease, screen("home")))
+    return lease, reply.screen_id
+
+
+def request(at: int | None, task_id: str = TASK, seed: int = 0) -> m.ExploreRequest:
+    """A request of an explorer that shows a screen."""
+    return m.ExploreRequest(explorer="explorer-009", incarnation=1, task_id=task_id, seed=seed, at=at)
+
+
+def give_back(system: System, lease: m.ExplorationLease, why: LeaseEnd = LeaseEnd.GIVEN_BACK) -> None:
+    system.bench.tell("exploration", m.GiveBackLease(fence=lease.fence, why=why))
+    system.bench.settle()
+
+
+def test_an_explorer_is_sent_on_from_the_screen_that_it_shows(make: Callable[..., System]) -> None:
+    system = make(tasks=[TASK, OTHER_TASK])
+    _, home = with_home(system)
+    from_there = [
+        not answered(system, one).begins_with_reset
+        for one in (request(home), request(None), request(home, OTHER_TASK), request(home, seed=1))
+    ]
+    assert from_there == [True, False, False, False]
+
+
+def test_a_screen_that_the_known_way_has_missed_three_times_is_leased_no_more(
+    make: Callable[..., System],
+) -> None:
+    system = make()
+    _, home = with_home(system)
+    for _ in range(UNREACHED_MOST):
+        lease = leased(system)
+        assert lease.screen_id == home
+        give_back(system, lease, LeaseEnd.UNREACHED)
+    assert isinstance(leased(system), m.ExplorationOver)
+
+
+def test_the_owner_ends_a_while_after_the_last_lease(make: Callable[..., System]) -> None:
+    system = make(actions=1)
+    lease, _ = with_home(system)
+    over = leased(system, explorer="explorer-010")
+    assert over == m.ExplorationOver(reason=f"{TASK}: all 1 actions are used up")
+    system.bench.advance(2 * ENDS_AFTER_S)
+    assert system.bench.is_alive("exploration")
+
+    give_back(system, lease)
+    leased(system, explorer="explorer-010")
+    system.bench.advance(ENDS_AFTER_S / 2)
+    assert system.bench.is_alive("exploration")
+    system.bench.advance(ENDS_AFTER_S)
+    assert not system.bench.is_alive("exploration")
+
+
+def test_the_owner_of_a_training_run_outlives_the_exploration(make: Callable[..., System]) -> None:
+    system = make(actions=1)
+    with_home(system)
+    system.bench.start(ExplorationActor, "owner", system.args)
+    answer = system.bench.ask("owner", request(None))
+    system.bench.settle()
+    assert isinstance(answer.result(), m.ExplorationOver)
+    system.bench.advance(2 * ENDS_AFTER_S)
+    assert system.bench.is_alive("owner")
+
+
+def test_while_the_store_takes_no_writes_the_owner_asks_for_patience(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = make()
+    lease = leased(system)
+    report = start_shown(lease, screen("home"))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            ExplorationActor,
+            "ask",
+            lambda *_, **__: done(m.Paused(reason="the disk is full", retry_after_s=1.0)),
+        )
+        waits = (leased(system, explorer="explorer-010"), answered(system, report))
+        assert {(type(one), one.reason) for one in waits} == {(m.NoWorkYet, "the disk is full")}
+        give_back(system, lease)
+    assert system.held() == ["explorer-009"], "it is held until its deadline"
+    assert answered(system, report).holds
+
+
+def done(answer: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.succeed(answer)
+    return future
+
+
 def test_a_lease_without_reports_expires(make: Callable[..., System]) -> None:
     system = make(lease_s=10.0)
     leased(system)
@@ -562,6 +658,130 @@ def test_each_call_of_an_explorer_has_the_deadline_of_the_configuration(
     system.start_explorers("explorer-000")
     system.until(lambda: not system.bench.is_alive("exploration"))
     assert given == {name: {seconds} for name, seconds in deadlines.items()}
+
+
+@pytest.mark.parametrize("actor", [ExplorerActor, ExploringEnvironmentActor])
+def test_a_call_of_the_environment_that_never_returns_ends_its_explorer_after_a_lease_and_is_named(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch, actor: type[Actor]
+) -> None:
+    async def hangs(explorer: Explorer, _: Any) -> None:
+        await explorer._run.in_environment("inspect", asyncio.Event().wait())
+
+    system = make(enabled=True)
+    monkeypatch.setattr(Explorer, "explore", hangs)
+    system.bench.start(Curator, "curator")
+    system.start_explorers("env-000", actor=actor)
+    lease_s = Config.model_validate(system.config).curation.lease_s
+    system.bench.advance(lease_s)
+    assert system.bench.is_alive("env-000")
+    with pytest.raises(WorkOverdue, match=r"^inspect of an environment of kind 'miniwob' has not returned"):
+        system.bench.advance(RESET_FACTOR * lease_s)
+
+
+class Outcomes:
+    """What the next leases of all explorers come to, without a lease or an environment."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.left, self.calls = list(outcomes), list[str]()
+
+    async def explore(self, *_: Any) -> Any:
+        self.calls.append("explore")
+        outcome = self.left.pop(0) if self.left else m.NoWorkYet(retry_after_s=1000.0, reason="made up")
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def forget(self, *_: Any) -> None:
+        self.calls.append("forget")
+
+
+@pytest.fixture
+def coming(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcomes]:
+    def given(*outcomes: Any) -> Outcomes:
+        made = Outcomes(*outcomes)
+        monkeypatch.setattr(Explorer, "explore", made.explore)
+        monkeypatch.setattr(Explorer, "forget_screen", made.forget)
+        return made
+
+    return given
+
+
+BROKEN = EnvironmentFault("it broke")
+OVER = m.ExplorationOver(reason="made up")
+
+
+def test_an_explorer_ends_after_faults_in_a_row_and_not_after_as_many_with_a_lease_between(
+    make: Callable[..., System], coming: Callable[..., Outcomes]
+) -> None:
+    system = make()
+    few = [BROKEN] * (MAX_FAULTS_IN_ROW - 1)
+    coming(*few, None, *few)
+    system.start_explorers("explorer-000")
+    system.bench.settle()
+    assert system.bench.is_alive("explorer-000")
+    coming(*few, BROKEN)
+    system.start_explorers("explorer-001")
+    with pytest.raises(EnvironmentFault, match="it broke"):
+        system.bench.settle()
+
+
+def test_after_a_fault_and_after_a_busy_record_an_explorer_forgets_its_screen(
+    make: Callable[..., System], coming: Callable[..., Outcomes]
+) -> None:
+    system = make()
+    outcomes = coming(BROKEN, None, StoreBusy("made up"), OVER, None)
+    system.start_explorers("explorer-000")
+    system.bench.settle()
+    assert outcomes.calls == ["explore", "forget", "explore", "explore", "forget"]
+    system.bench.advance(OVER_POLL_S)
+    assert outcomes.calls[5:] == ["explore"]
+    system.bench.advance(OVER_POLL_S)
+    assert outcomes.calls[6:] == ["explore"] * 2
+
+
+def test_an_explorer_without_a_lease_asks_again_after_the_pause_that_it_is_told(
+    make: Callable[..., System], coming: Callable[..., Outcomes]
+) -> None:
+    system = make()
+    outcomes = coming(m.NoWorkYet(retry_after_s=5.0, reason="made up"))
+    system.start_explorers("explorer-000")
+    system.bench.advance(4.9)
+    assert outcomes.calls == ["explore"]
+    system.bench.advance(0.2)
+    assert outcomes.calls == ["explore"] * 2
+
+
+def test_an_idle_environment_without_a_lease_rests_before_it_asks_for_another(
+    make: Callable[..., System], coming: Callable[..., Outcomes]
+) -> None:
+    """It asks the curator every 0.5 s, and the owner of the graph no more often than every second."""
+    system = make(enabled=True)
+    system.bench.start(Curator, "curator")
+    curator: Any = system.bench.actor("curator")
+    outcomes = coming(*[OVER] * 100)
+    system.start_explorers("env-000", actor=ExploringEnvironmentActor)
+    system.let(10 * OVER_POLL_S)
+    assert curator.asked["env-000"] == pytest.approx(20, abs=4)
+    assert outcomes.calls[:4] == ["forget", "explore"] * 2, "an episode may have been played before"
+    assert outcomes.calls.count("explore") == pytest.approx(10, abs=3)
+
+
+def test_an_idle_environment_gives_back_after_each_exploration_what_it_no_longer_needs(
+    make: Callable[..., System], coming: Callable[..., Outcomes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = make(enabled=True)
+    system.bench.start(Curator, "curator")
+    outcomes = coming(OVER, OVER, None, BROKEN, OVER, *[OVER] * 100)
+
+    async def given_back(_: MadeUpSite) -> None:
+        outcomes.calls.append("give back")
+
+    monkeypatch.setattr(MadeUpSite, "give_back", given_back)
+    system.start_explorers("env-000", actor=ExploringEnvironmentActor)
+    system.let(8 * OVER_POLL_S)
+    calls = [one for one in outcomes.calls if one != "forget"]
+    assert calls[:7] == ["explore", "give back", *["explore"] * 3, "give back", "explore"]
+    assert calls.count("give back") == 2
 
 
 def test_requests_are_filtered_at_each_reset_of_an_explorer(make: Callable[..., System]) -> None:
