@@ -1,4 +1,4 @@
-"""Notices a call of an environment that does not return.
+"""Notices a call of an environment that does not return, and one in which something was late.
 
 An environment keeps the deadline of each call itself (`dart.environments.protocol`). One that does not, for
 instance because it waits for a socket without a limit, would hold its actor for ever: the lease is revoked,
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from actors.errors import WorkOverdue
 from actors.lateness import Lateness
 from dart.config.failing_time import RESET_FACTOR
+from dart.environments.faults import InfrastructureFault
 
 CHECK_S = 5.0
 """How often an actor checks the call of its environment that is in progress."""
@@ -37,10 +38,16 @@ class CallWatch:
 
     @contextmanager
     def during(self, call: str) -> Iterator[None]:
-        """Watch the `with` block as a call of the method of this name. Blocks must not nest."""
+        """Watch the `with` block as a call of the method of this name. Blocks must not nest.
+
+        Raises InfrastructureFault for a TimeoutError: something that the environment waited for was late.
+        """
         self._call, self._since_s = call, self._now_s()
         try:
             yield
+        except TimeoutError as late:
+            why = f": {late}" if str(late) else ""
+            raise InfrastructureFault(f"{call} timed out inside the environment{why}") from late
         finally:
             self._call = ""
 

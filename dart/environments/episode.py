@@ -391,15 +391,10 @@ class Player:
             return await self._in_environment(call, self._cancellable(call, work))
 
     async def _in_environment(self, call: str, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``, a call of this method, in the environment's loop; `watch` notices if it lasts.
-
-        Raises InfrastructureFault for a TimeoutError: something that the environment waited for was late."""
+        """Await ``work``, a call of this method, in the environment's loop. Raises InfrastructureFault for a
+        TimeoutError; `watch` notices if the call lasts."""
         with self.watch.during(call):
-            try:
-                return await self._actor.in_loop(work)
-            except TimeoutError as late:
-                why = f": {late}" if str(late) else ""
-                raise InfrastructureFault(f"{call} timed out inside the environment{why}") from late
+            return await self._actor.in_loop(work)
 
     async def _cancellable(self, call: str, work: Coroutine[Any, Any, T]) -> T:
         """Await a call of the environment. Raises Interrupted when `cancel` ends it, and InfrastructureFault

@@ -17,6 +17,7 @@ from dart.core.exploration import Candidate, Effect, LeaseEnd, LeaseMove, PageSc
 from dart.core.origins import AllowedOrigins
 from dart.environments.faults import EnvironmentFault, UnknownTask
 from dart.environments.protocol import Environment
+from dart.environments.result_checks import checked_observation, checked_step
 from dart.exploration.candidates import actions_of, candidates_of
 from dart.exploration.follower import GraphFollower
 from dart.exploration.graph import Graph
@@ -113,12 +114,12 @@ class Explorer:
         run: RunAccess,
         reader: StoreReader,
         settings: ExplorationSettings,
-        deadlines: EnvironmentsSettings,
+        limits: EnvironmentsSettings,
         rng: random.Random,
         prior: Prior = constant_prior,
     ) -> None:
         self._environment, self._run, self._reader = environment, run, reader
-        self._settings, self._deadlines, self._rng, self._prior = settings, deadlines, rng, prior
+        self._settings, self._limits, self._rng, self._prior = settings, limits, rng, prior
         self._sites: dict[tuple[str, int], _Site] = {}
         self._shown: tuple[str, int] = ("", 0)
         self._at: int | None = None
@@ -206,7 +207,7 @@ class Explorer:
             filtered = self._environment.filter_requests(self._settings.origins)
             await self._in_environment("filter_requests", filtered)
             reset = self._environment.reset(
-                place.lease.task_id, place.lease.seed, deadline_s=self._deadlines.reset_deadline_s
+                place.lease.task_id, place.lease.seed, deadline_s=self._limits.reset_deadline_s
             )
             await self._in_environment("reset", reset)
             await self._in_environment("explore", self._environment.explore())
@@ -283,8 +284,9 @@ class Explorer:
     async def _perform(self, actions: Any) -> bool:
         """Apply the inputs of a candidate; return whether one of them ended the episode."""
         for action in actions:
-            step = self._environment.step(action, deadline_s=self._deadlines.step_deadline_s)
-            if (await self._in_environment("step", step)).terminated:
+            step = self._environment.step(action, deadline_s=self._limits.step_deadline_s)
+            returned = await self._in_environment("step", step)
+            if checked_step(self._limits.kind, returned).terminated:
                 return True
         return False
 
@@ -304,8 +306,9 @@ class Explorer:
         return screen, last["url"]
 
     async def _one_look(self) -> tuple[bytes, Any]:
-        observe = self._environment.observe(deadline_s=self._deadlines.observe_deadline_s)
-        seen = await self._in_environment("observe", observe)
+        observe = self._environment.observe(deadline_s=self._limits.observe_deadline_s)
+        returned = await self._in_environment("observe", observe)
+        seen = checked_observation(self._limits.kind, "observe", returned)
         return seen.screenshot, await self._in_environment("inspect", self._environment.inspect(LOOK))
 
     # ---- reports ----

@@ -140,6 +140,7 @@ class ActorRunAccess:
         """Run a coroutine of the environment in the asyncio loop of the actor, and return its result.
 
         call   name of the method that is called, which the error of a call that does not return names
+        Raises InfrastructureFault for a TimeoutError.
         """
         with self._watch.during(call):
             return await self._actor.in_loop(work)  # type: ignore[arg-type]

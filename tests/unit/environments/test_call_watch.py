@@ -5,6 +5,7 @@ import pytest
 from actors.errors import WorkOverdue
 from dart.config.failing_time import RESET_FACTOR
 from dart.environments.call_watch import CHECK_S, CallWatch
+from dart.environments.faults import InfrastructureFault
 
 LEASE_S = 100.0
 LIMIT_S = RESET_FACTOR * LEASE_S
@@ -55,6 +56,19 @@ def test_between_two_calls_nothing_is_overdue() -> None:
     watched = Watched()
     with pytest.raises(ValueError, match="a fault"), watched.watch.during("step"):
         raise ValueError("a fault")
+    watched.checks_for(10 * LEASE_S)
+
+
+@pytest.mark.parametrize(("says", "detail"), [("the server is silent", ": the server is silent"), ("", "")])
+def test_something_that_is_late_inside_a_call_is_a_fault_of_the_environment(
+    says: str, detail: str
+) -> None:
+    watched = Watched()
+    with (
+        pytest.raises(InfrastructureFault, match=f"^step timed out inside the environment{detail}$"),
+        watched.watch.during("step"),
+    ):
+        raise TimeoutError(says)
     watched.checks_for(10 * LEASE_S)
 
 

@@ -21,7 +21,13 @@ from dart.core.exploration import (
     PageScreen,
     PathHop,
 )
-from dart.environments.faults import InfrastructureFault, UnknownTask
+from dart.environments.faults import (
+    CorruptFrame,
+    EnvironmentFault,
+    InfrastructureFault,
+    UnknownTask,
+    WrongResult,
+)
 from dart.environments.protocol import NO_ROLLOUT, EpisodeKey, Observation, StepResult
 from dart.exploration.explorer import Explorer
 from dart.exploration.follower import GraphFollower
@@ -56,6 +62,8 @@ class Site(MadeUpSite):
         self.fault: Exception | None = None
         self.fault_at = ""
         """The call that raises `fault`."""
+        self.spoiled = ""
+        """The call that returns what the protocol does not allow."""
         self.is_over = False
         """Whether the next click ends the episode."""
         self.inputs: list[Action] = []
@@ -70,6 +78,8 @@ class Site(MadeUpSite):
 
     async def step(self, action: Action, *, deadline_s: float) -> StepResult:
         self._fail_at("step")
+        if self.spoiled == "step":
+            return None  # type: ignore[return-value]
         self.inputs.append(action)
         if not isinstance(action, Click):
             return StepResult(terminated=False)
@@ -81,6 +91,8 @@ class Site(MadeUpSite):
 
     async def observe(self, *, deadline_s: float) -> Observation:
         seen = await super().observe(deadline_s=deadline_s)
+        if self.spoiled == "observe":
+            return replace(seen, screenshot=seen.screenshot[:-20])
         return seen if self.levels is None else replace(seen, screenshot=png(100, 100, next(self.levels)))
 
     async def inspect(self, expression: str) -> Any:
@@ -445,6 +457,18 @@ async def test_a_fault_is_reported_with_its_action_and_raised(
     assert (fault.source_id, act, fault.cost) == (of_reset if call == "reset" else of_field)
     assert run.ends[-1] is LeaseEnd.FAULT
     assert await run.shown() is None
+
+
+@pytest.mark.parametrize(("call", "fault"), [("observe", CorruptFrame), ("step", WrongResult)])
+async def test_a_result_that_the_protocol_does_not_allow_is_a_fault_of_the_environment(
+    store: Store, call: str, fault: type[EnvironmentFault]
+) -> None:
+    run = Run(store, {"home": ("home",)})
+    home = await run.show_start()
+    run.site.spoiled = call
+    with pytest.raises(fault):
+        await run.explore(home)
+    assert [(report.effect, report.source_id) for report in run.reports] == [(Effect.FAULT, home)]
 
 
 async def test_a_lease_that_has_ended_is_no_fault_and_its_explorer_begins_anew(store: Store) -> None:
