@@ -1,5 +1,6 @@
 """Adaptive curation carried out: what is decided is in the record with its reason, and survives a restart."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from dart.config.sections import TaskQuarantineSettings
 from dart.core.messages import Call, NoWorkYet, RecordDecisions
-from dart.core.records import Batch, DecisionKind, GroupRecord, TaskDecision
+from dart.core.records import Batch, DecisionKind, GroupRecord, SeedReward, TaskDecision
 from dart.core.types import FaultKind, RolloutLease
 from dart.curation.admission import Scheduling
 from dart.curation.experience_pool import PoolRule
@@ -15,6 +16,8 @@ from dart.curation.quota import Quota, fixed_quota
 from dart.curation.service import CurationService, open_service
 from dart.curation.settings import CuratorSettings
 from dart.curation.step_cap import StepCap
+from dart.curation.task_selection import RoundRobin, expected_spread
+from dart.curation.task_state import TaskTable
 from dart.store.store import Store
 from dart.testing.local_record import at_once
 from tests.scratch_record import ScratchRecord
@@ -373,6 +376,50 @@ def test_a_failed_group_asks_for_a_guided_episode_also_where_its_demonstration_i
     assert guide_of(world) is None
     world.plays(0.0, 0.0, 0.0, 0.0)
     assert guide_of(world) == pool_id
+
+
+def test_the_episodes_of_a_task_are_known_with_their_seeds_also_after_a_restart() -> None:
+    world = World(SETTINGS)
+    rewards = (0.0, 1.0, 0.0, 1.0)
+    seeds = [world.plays(*rewards).seed for _ in range(2)]
+    for _ in range(2):
+        played = list(world.service.curator.tasks["click-test"].played)
+        assert played == [SeedReward(seed, reward) for seed in seeds for reward in rewards]
+        world.restarted()
+
+
+class NotedSpreads(RoundRobin):
+    """Round robin that keeps the expected spread of each task."""
+
+    def __init__(self, tasks: Sequence[str], order_seed: int) -> None:
+        super().__init__(tasks, order_seed)
+        self.spreads: dict[str, float] = {}
+
+    def place(self, task_id: str, opened: int, spread: float, *, is_allowed: bool) -> None:
+        self.spreads[task_id] = spread
+        super().place(task_id, opened, spread, is_allowed=is_allowed)
+
+
+def test_the_order_of_tasks_follows_their_newest_rewards_though_more_are_kept_for_the_pool() -> None:
+    order = NotedSpreads(SETTINGS.tasks, 0)
+    pool = PoolRule(max_uses=0, matches_seeds=True)
+    settings = replace(SETTINGS, quota=fixed_quota(8), pool=pool, task_order=lambda *_: order)
+    tasks, newest = TaskTable(settings, ()), [0.0] * settings.kept_rewards
+    for reward in [1.0] * settings.kept_rewards + newest:
+        tasks.episode_ended("click-test", 3, reward, None)
+    assert order.spreads == {"click-test": expected_spread(newest, 8)}
+    tasks.decided(
+        TaskDecision(
+            task_id="click-test",
+            kind=DecisionKind.ROLLOUTS,
+            before="8",
+            after="2",
+            reason="made up",
+            policy_version=0,
+            unix_s=0.0,
+        )
+    )
+    assert order.spreads == {"click-test": expected_spread(newest, 2)}
 
 
 # ---- quarantine ----

@@ -75,10 +75,12 @@ class Engine(Actor):
     def on_start(self) -> None:
         self.most = 100_000
         self.asked: list[str] = []
+        self.temperatures: set[float] = set()
 
     @receives(m.Generate)
     def generate(self, call: m.Generate, sender: Sender) -> Generation | m.CannotAnswer:
         self.asked.append(call.request.instruction)
+        self.temperatures.add(call.request.temperature)
         if len(call.request.instruction) > self.most:
             return m.CannotAnswer(reason="the prompt is too long")
         return Generation(
@@ -868,10 +870,12 @@ def test_without_context_the_engine_is_asked_once_for_each_screen_with_the_instr
     make: Callable[..., System],
 ) -> None:
     system = make(prior="model", prior_samples=2)
+    system.config["rollout"]["temperature"] = 0.7
     engine = system.start_engine()
     system.start_explorers("explorer-000")
     system.until(lambda: not system.bench.is_alive("exploration"))
     assert engine.asked == [INSTRUCTION] * 2 * len(PAGES)
+    assert engine.temperatures == {0.7}
 
 
 def test_a_refused_context_is_counted_and_the_prior_is_taken_without_it(make: Callable[..., System]) -> None:

@@ -1,4 +1,4 @@
-"""How long an explorer repeats a report to the owner of the graph."""
+"""How long an explorer waits for the owner of the graph, and repeats its report."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from dart.core import messages as m
 from dart.core.exploration import Effect, LeaseMove
 from dart.environments.call_watch import CallWatch
 from dart.exploration.model_prior import ModelPrior
-from dart.exploration.run_access import OWNER, REPORT_PATIENCE_S, ActorRunAccess, OwnerAway
+from dart.exploration.run_access import OWNER, REPORT_PATIENCE_S, RETRY_S, ActorRunAccess, OwnerAway
 
 PAUSE_S = 300.0
 
@@ -40,13 +40,29 @@ class PausedOwner(Actor):
         return RECORDED
 
 
+def access_of(actor: Actor) -> ActorRunAccess:
+    watch = CallWatch("made-up", 60.0, actor.clock.monotonic_s)
+    return ActorRunAccess(actor, Config(), ModelPrior(), watch)
+
+
+class Asker(Actor):
+    """Asks for a lease once, and keeps the reply."""
+
+    def on_start(self) -> None:
+        self.reply: m.ExplorationLease | m.NoWorkYet | m.ExplorationOver | None = None
+        self._access = access_of(self)
+        self.after(0.0, self._ask)
+
+    async def _ask(self) -> None:
+        self.reply = await self._access.lease("", 0, None)
+
+
 class Reporter(Actor):
     """Reports once, and keeps what came of it."""
 
     def on_start(self) -> None:
         self.outcome: m.ExploredReply | OwnerAway | None = None
-        watch = CallWatch("made-up", 60.0, self.clock.monotonic_s)
-        self._access = ActorRunAccess(self, Config(), ModelPrior(), watch)
+        self._access = access_of(self)
         self.after(0.0, self._report)
 
     async def _report(self) -> None:
@@ -73,3 +89,12 @@ def test_a_report_is_given_up_when_the_owner_has_not_answered_for_long(tmp_path:
         assert bench.actor("explorer-000").outcome is None
         bench.advance(40.0)
         assert isinstance(bench.actor("explorer-000").outcome, OwnerAway)
+
+
+def test_an_explorer_without_an_owner_is_told_to_ask_again_soon(tmp_path: Path) -> None:
+    with InMemorySystem(tmp_path) as bench:
+        bench.start(Asker, "explorer-000", {"engines": []})
+        bench.advance(1.0)
+        reply = bench.actor("explorer-000").reply
+        assert isinstance(reply, m.NoWorkYet)
+        assert (reply.retry_after_s, OWNER in reply.reason) == (RETRY_S, True)
