@@ -75,9 +75,10 @@ def _data(config: "PretrainConfig") -> str:
         for count, tasks in by_count.items()
     ]
     if config.pages:
+        moved = ", each shown with other distances between its elements" if config.moved_pages else ""
         parts.append(
             f"{config.pages} pages of {len(config.page_tasks)} tasks, none of which the table shows, with "
-            "instructions that name one element each"
+            f"instructions that name one element each{moved}"
         )
     return "; ".join(parts)
 

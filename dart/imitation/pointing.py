@@ -13,6 +13,8 @@ from dart.core.actions import Click, format_action
 from dart.core.screenspot import GroundingSample
 from dart.core.types import Step
 from dart.grounding.queries import ORDINALS
+from dart.imitation.page_layouts import PageLayout
+from dart.imitation.samples import Example
 from dart.policy.codec import PromptCodec
 from dart.policy.protocols import Screen
 
@@ -33,18 +35,26 @@ PHRASINGS = 2
 """Number of instructions in other words for each of `dart.grounding.queries`."""
 
 
-def pointing_steps(
-    samples: Sequence[GroundingSample], codec: PromptCodec
-) -> tuple[dict[str, list[Step]], dict[str, Screen]]:
-    """Return the steps of samples by the kind of the element, and the samples' screenshots, decoded, by file
-    name without suffix."""
-    images = {sample.image.stem: sample.image for sample in samples}
-    screens = {name: codec.screen(name, image.read_bytes()) for name, image in images.items()}
-    steps: defaultdict[str, list[Step]] = defaultdict(list)
+def pointing_examples(
+    samples: Sequence[GroundingSample], codec: PromptCodec, *, moved: bool = False
+) -> dict[str, list[Example]]:
+    """Return the steps of samples by the kind of the element.
+
+    moved   whether a page is shown with other distances each time (`dart.imitation.page_layouts`)
+    """
+    pages = {sample.image: sample for sample in samples}
+    screens = {image: codec.screen(image.stem, image.read_bytes()) for image in pages}
+    layouts = {
+        image: PageLayout(screens[image].pixels, sample.elements) if moved else None
+        for image, sample in pages.items()
+    }
+    examples: defaultdict[str, list[Example]] = defaultdict(list)
     for sample in samples:
-        screen = screens[sample.image.stem]
-        steps[sample.kind] += [_step(text, sample, screen, codec) for text in instructions(sample)]
-    return dict(steps), screens
+        screen, layout = screens[sample.image], layouts[sample.image]
+        examples[sample.kind] += [
+            Example(_step(text, sample, screen, codec), screen, layout) for text in instructions(sample)
+        ]
+    return dict(examples)
 
 
 def instructions(sample: GroundingSample) -> Iterator[str]:

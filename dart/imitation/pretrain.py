@@ -7,10 +7,10 @@ docs/decisions/0034-base-policy-of-other-tasks.md has the reasons and the figure
 """
 
 import asyncio
+import random
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import torch
@@ -24,8 +24,8 @@ from dart.grounding.pages import collect_pages
 from dart.imitation.evaluation import mean_success, play_held_out
 from dart.imitation.model_card import card_text
 from dart.imitation.oracle_kinds import oracle_kind_of
-from dart.imitation.pointing import instructions, pointing_steps
-from dart.imitation.samples import batches, imitation_loss, lowest_seeds, screens_of, steps_by_task
+from dart.imitation.pointing import instructions, pointing_examples
+from dart.imitation.samples import batches, examples_by_task, imitation_loss, lowest_seeds
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyModel, new_policy
@@ -36,6 +36,9 @@ from dart.training.updates import Report, run_updates
 
 PAGES = "pages"
 """Folder of the pages in a folder of data."""
+
+LAYOUT_SEED = 7
+"""What is added to the seed for the distances on pages, so that they do not depend on the draws of steps."""
 
 EPISODES_PER_TASK = 140
 """Number of demonstrations of a task that a user names, unless the user says how many."""
@@ -97,6 +100,9 @@ class PretrainConfig:
     click on it."""
     page_tasks: tuple[str, ...] = ()
     """Ids of the tasks whose pages these are."""
+    moved_pages: bool = False
+    """Whether each step on a page is shown with other distances between its elements
+    (`dart.imitation.page_layouts`)."""
     emphasis: tuple[tuple[str, float], ...] = ()
     """How often steps of a task are drawn, relative to 1 for other tasks."""
     page_emphasis: float = 1.0
@@ -139,6 +145,7 @@ def laptop_base(coordinates: Coordinates = "bins") -> PretrainConfig:
         measured_tasks=tasks,
         pages=4633,
         page_tasks=tuple(task for task in task_ids() if task not in not_shown),
+        moved_pages=coordinates == "bins",
         emphasis=(("miniwob/click-test-transfer", 0.3), *((task, weight) for task, _, weight in shown)),
         page_emphasis=0.3,
         coordinates=coordinates,
@@ -215,16 +222,16 @@ def pretrain(
     sizes = GuiPolicyConfig(config.coordinates, vocab_size=tokenizer.get_vocab_size())
     model = new_policy(sizes, config.seed)
     codec = PromptCodec(tokenizer, model.config.image_tokens)
-    steps = steps_by_task(episodes, demonstrations, codec)
-    screens = screens_of(chain.from_iterable(steps.values()), demonstrations, codec)
-    pointing, shown = pointing_steps(pages, codec)
+    pointing = pointing_examples(pages, codec, moved=config.moved_pages)
+    examples = examples_by_task(episodes, demonstrations, codec) | pointing
+    report(f"imitating {sum(map(len, examples.values()))} steps")
     emphasis = dict(config.emphasis) | dict.fromkeys(pointing, config.page_emphasis)
-    steps, screens = steps | pointing, screens | shown
-    report(f"imitating {sum(map(len, steps.values()))} steps")
-    stream = batches(steps, config.batch_size, config.seed, emphasis)
+    stream = batches(examples, config.batch_size, config.seed, emphasis)
+    draw = random.Random(config.seed + LAYOUT_SEED)
 
     def add_gradient() -> str:
-        loss = imitation_loss(model, next(stream), screens, config.sigma_bins)
+        steps, pixels = zip(*(example.shown(codec, draw) for example in next(stream)), strict=True)
+        loss = imitation_loss(model, steps, pixels, config.sigma_bins)
         (loss.answer + config.pointer_weight * loss.pointer).backward()  # type: ignore[no-untyped-call]
         return f"answer {loss.answer:.3f} pointer {loss.pointer:.3f}"
 

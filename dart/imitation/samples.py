@@ -12,22 +12,28 @@ token is a Gaussian over patches, and the pointer loss is the loss of these toke
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dart.core.actions import Click, format_action, parse_action
 from dart.core.types import Step
+from dart.imitation.page_layouts import PageLayout
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyModel
-from dart.policy.protocols import Codec, Screen, screenshots_of
+from dart.policy.protocols import Codec, Pixels, Screen
 from dart.policy.sampling import teacher_forced
 from dart.policy.vocabulary import BIN_PX, PATCH_PX
 from dart.training.demonstration_format import BadDemonstrations, DemonstrationEpisode, screenshot_path
 from dart.training.demonstration_import import demonstration_of, read_episodes
+
+T = TypeVar("T")
 
 
 def lowest_seeds(folder: Path, counts: Mapping[str, int]) -> list[DemonstrationEpisode]:
@@ -50,23 +56,39 @@ def lowest_seeds(folder: Path, counts: Mapping[str, int]) -> list[DemonstrationE
     return chosen
 
 
-def steps_by_task(
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A step to imitate, and its screenshot."""
+
+    step: Step
+    screen: Screen
+    layout: PageLayout | None = None
+    """Of a click on an element of a page that is shown with other distances each time; else None."""
+
+    def shown(self, codec: Codec, draw: random.Random) -> tuple[Step, Pixels]:
+        """Return the step and the pixels to imitate it on, both with other distances if there is a layout."""
+        if self.layout is None:
+            return self.step, self.screen.pixels
+        click = parse_action(self.step.answer)
+        assert isinstance(click, Click)
+        pixels, x, y = self.layout.moved(click.x, click.y, draw)
+        ids = codec.encode_action(format_action(Click(x, y)), "", self.screen.frame)
+        return replace(self.step, token_ids=tuple(ids)), pixels
+
+
+def examples_by_task(
     episodes: Sequence[DemonstrationEpisode], folder: Path, codec: Codec
-) -> dict[str, list[Step]]:
-    """Return the steps of all episodes as training samples, by task id.
+) -> dict[str, list[Example]]:
+    """Return the steps of all episodes, by task id.
 
     folder   the folder of demonstrations with the screenshots of these episodes
     """
-    steps: defaultdict[str, list[Step]] = defaultdict(list)
+    screen = cache(partial(screen_of, folder=folder, codec=codec))
+    examples: defaultdict[str, list[Example]] = defaultdict(list)
     for episode in episodes:
-        steps[episode.task_id] += demonstration_of(episode, folder, codec).steps
-    return dict(steps)
-
-
-def screens_of(steps: Iterable[Step], folder: Path, codec: Codec) -> dict[str, Screen]:
-    """Read the screenshots of these steps from a folder of demonstrations; return them decoded, by sha256."""
-    names = sorted({name for step in steps for name in screenshots_of(step)})
-    return {name: screen_of(name, folder, codec) for name in names}
+        steps = demonstration_of(episode, folder, codec).steps
+        examples[episode.task_id] += [Example(step, screen(step.screenshot_sha256)) for step in steps]
+    return dict(examples)
 
 
 def screen_of(sha256: str, folder: Path, codec: Codec) -> Screen:
@@ -75,19 +97,19 @@ def screen_of(sha256: str, folder: Path, codec: Codec) -> Screen:
 
 
 def batches(
-    steps: Mapping[str, Sequence[Step]], size: int, seed: int, emphasis: Mapping[str, float]
-) -> Iterator[list[Step]]:
-    """Yield batches of `size` steps without end. Each step is a random step of a random task.
+    examples: Mapping[str, Sequence[T]], size: int, seed: int, emphasis: Mapping[str, float]
+) -> Iterator[list[T]]:
+    """Yield batches of `size` examples without end. Each is a random step of a random task.
 
     The probability of a task is proportional to its emphasis (1 unless given) times the square root of its
     number of steps. With equal probabilities, the policy would not learn whole episodes of tasks with five
     steps. With probabilities by steps, tasks with one step would hardly be drawn.
     """
     draw = random.Random(seed)
-    tasks = sorted(steps)
-    weights = [emphasis.get(task, 1.0) * math.sqrt(len(steps[task])) for task in tasks]
+    tasks = sorted(examples)
+    weights = [emphasis.get(task, 1.0) * math.sqrt(len(examples[task])) for task in tasks]
     while True:
-        yield [draw.choice(steps[task]) for task in draw.choices(tasks, weights, k=size)]
+        yield [draw.choice(examples[task]) for task in draw.choices(tasks, weights, k=size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +124,17 @@ class ImitationLoss:
 def imitation_loss(
     model: GuiPolicyModel,
     batch: Sequence[Step],
-    screens: Mapping[str, Screen],
+    pixels: Sequence[Pixels],
     sigma_bins: float,
 ) -> ImitationLoss:
     """Return the cross-entropies of the demonstrated answers and of the pointer, with soft targets.
 
-    screens      every screenshot of the batch, by sha256
+    pixels       the screenshot of each step, uint8 [H, W, 3]
     sigma_bins   standard deviation of the soft targets, in bins
     """
-    pixels = torch.stack([torch.from_numpy(screens[step.screenshot_sha256].pixels) for step in batch])
+    images = torch.stack([torch.from_numpy(image) for image in pixels])
     out, targets, mask = teacher_forced(
-        model, [step.prompt_ids for step in batch], [step.token_ids for step in batch], pixels
+        model, [step.prompt_ids for step in batch], [step.token_ids for step in batch], images
     )
     wanted = soft_targets(targets, model.config, sigma_bins)
     token_loss = -(wanted * F.log_softmax(out.logits, -1)).sum(-1)

@@ -18,7 +18,10 @@ PAGES_PACKAGE = "miniwob==1.1.0"
 dependencies (selenium, gymnasium)."""
 
 WIDTH, HEIGHT = 160, 210
-"""Size in pixels of the frame in which every task is drawn; the instruction is in its top 50 pixels."""
+"""Size in pixels of the frame in which every task is drawn."""
+
+INSTRUCTION_HEIGHT = 50
+"""Number of rows at the top of the frame in which a page shows its instruction."""
 
 START_SCRIPT = (Path(__file__).parent / "start.js").read_text()
 """JavaScript that starts the episode of a page that was loaded with a seed."""

@@ -11,21 +11,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dart.core.types import Step
 from dart.imitation.pretrain import PretrainConfig, lr_factor, soften_pointer
 from dart.imitation.samples import (
+    Example,
+    ImitationLoss,
     _pointer_loss,
     batches,
+    examples_by_task,
     imitation_loss,
     lowest_seeds,
-    screens_of,
     soft_targets,
-    steps_by_task,
 )
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyModel, new_policy
-from dart.policy.protocols import Screen
 from dart.policy.sampling import teacher_forced
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import BIN_PX, PATCH_PX, Coordinates
@@ -66,13 +65,14 @@ def demonstrations(folder: Path, episodes: int = 2) -> Path:
     return folder
 
 
-Steps = dict[str, list[Step]]
-
-
-def samples(model: GuiPolicyModel, folder: Path) -> tuple[Steps, dict[str, Screen]]:
+def examples(model: GuiPolicyModel, folder: Path) -> dict[str, list[Example]]:
     codec = PromptCodec(TOKENIZER, model.config.image_tokens)
-    steps = steps_by_task(lowest_seeds(folder, {"a": 2, "b": 2}), folder, codec)
-    return steps, screens_of(steps["a"] + steps["b"], folder, codec)
+    return examples_by_task(lowest_seeds(folder, {"a": 2, "b": 2}), folder, codec)
+
+
+def loss_of(model: GuiPolicyModel, batch: list[Example], sigma_bins: float) -> ImitationLoss:
+    steps, pixels = [one.step for one in batch], [one.screen.pixels for one in batch]
+    return imitation_loss(model, steps, pixels, sigma_bins)
 
 
 def test_the_episodes_of_lowest_seed_are_read_whatever_the_order_of_the_file(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_too_few_episodes_are_an_error_that_names_the_task(tmp_path: Path) -> No
 
 
 def test_a_step_is_shown_the_answers_before_it(model: GuiPolicyModel, tmp_path: Path) -> None:
-    first, second, *_ = samples(model, demonstrations(tmp_path))[0]["a"]
+    first, second, *_ = (one.step for one in examples(model, demonstrations(tmp_path))["a"])
     assert len(second.prompt_ids) == len(first.prompt_ids) + 3
     assert second.prompt_ids[-4:-1] == first.token_ids[:-1]
 
@@ -160,21 +160,20 @@ def test_the_pointer_is_taught_the_cell_in_the_column_of_x_and_the_row_of_y(mode
 def test_with_hard_targets_the_answer_loss_is_the_mean_cross_entropy(
     model: GuiPolicyModel, tmp_path: Path
 ) -> None:
-    steps, screens = samples(model, demonstrations(tmp_path))
-    batch = steps["a"][:2]
-    loss = imitation_loss(model, batch, screens, sigma_bins=1e-3)
+    batch = examples(model, demonstrations(tmp_path))["a"][:2]
+    loss = loss_of(model, batch, sigma_bins=1e-3)
     total, count = 0.0, 0
-    for one in batch:
-        pixels = torch.from_numpy(screens[one.screenshot_sha256].pixels).unsqueeze(0)
-        out, _, _ = teacher_forced(model, [one.prompt_ids], [one.token_ids], pixels)
-        total += F.cross_entropy(out.logits[0], torch.tensor(one.token_ids), reduction="sum").item()
-        count += len(one.token_ids)
+    for example in batch:
+        step, pixels = example.step, torch.from_numpy(example.screen.pixels).unsqueeze(0)
+        out, _, _ = teacher_forced(model, [step.prompt_ids], [step.token_ids], pixels)
+        total += F.cross_entropy(out.logits[0], torch.tensor(step.token_ids), reduction="sum").item()
+        count += len(step.token_ids)
     assert loss.answer.item() == pytest.approx(total / count, rel=1e-4)
 
 
 def test_a_batch_without_coordinates_has_no_pointer_loss(model: GuiPolicyModel, tmp_path: Path) -> None:
-    steps, screens = samples(model, demonstrations(tmp_path))
-    assert imitation_loss(model, [steps["a"][1]], screens, 1.0).pointer.item() == 0.0
+    typed = examples(model, demonstrations(tmp_path))["a"][1]
+    assert loss_of(model, [typed], 1.0).pointer.item() == 0.0
 
 
 def test_a_few_updates_on_one_demonstration_make_it_likely(tmp_path: Path) -> None:
@@ -182,12 +181,11 @@ def test_a_few_updates_on_one_demonstration_make_it_likely(tmp_path: Path) -> No
         vocab_size=TOKENIZER.get_vocab_size(), hidden_size=32, intermediate_size=64, num_hidden_layers=1
     )
     model = new_policy(config, seed=0)
-    steps, screens = samples(model, demonstrations(tmp_path))
-    batch = steps["a"][:2]
+    batch = examples(model, demonstrations(tmp_path))["a"][:2]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    before = imitation_loss(model, batch, screens, 0.5)
+    before = loss_of(model, batch, 0.5)
     for _ in range(40):
-        loss = imitation_loss(model, batch, screens, 0.5)
+        loss = loss_of(model, batch, 0.5)
         optimizer.zero_grad()
         (loss.answer + loss.pointer).backward()
         optimizer.step()

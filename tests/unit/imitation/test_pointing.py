@@ -1,18 +1,23 @@
 """Steps from pages: each is a click on the middle of the element that its instruction names."""
 
+import random
 import re
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from dart.config.bundled import bundled_folder
 from dart.config.config import Config
+from dart.core.actions import Click, parse_action
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingSample, save_image
-from dart.imitation.pointing import instructions, pointing_steps
+from dart.imitation.pointing import instructions, pointing_examples
 from dart.imitation.pretrain import OTHER_TASKS, UNSEEN_TASKS, laptop_base
-from dart.policy.codec import PromptCodec
+from dart.policy.codec import PromptCodec, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
@@ -44,19 +49,43 @@ def samples(folder: Path) -> list[GroundingSample]:
 
 
 def test_the_answer_to_an_instruction_is_a_click_on_the_middle_of_its_element(tmp_path: Path) -> None:
-    steps, screens = pointing_steps(samples(tmp_path), CODEC)
+    examples = pointing_examples(samples(tmp_path), CODEC)
 
-    (screen,) = screens.values()
     for kind, instruction in zip(KINDS, INSTRUCTIONS, strict=True):
-        step = steps[kind][0]
+        first = examples[kind][0]
+        step, pixels = first.shown(CODEC, random.Random(0))
+        assert step == first.step
         assert list(step.prompt_ids) == CODEC.encode_prompt(instruction, [])
-        assert list(step.token_ids) == CODEC.encode_action(step.answer, instruction, screen.frame)
-        assert step.screenshot_sha256 in screens
-        assert len({other.answer for other in steps[kind]}) == 1
-    assert [steps[kind][0].answer for kind in KINDS] == [
+        assert list(step.token_ids) == CODEC.encode_answer(step.answer, instruction)
+        assert step.screenshot_sha256 == first.screen.sha256
+        np.testing.assert_array_equal(pixels, load_pixels(png(160, 210, (255, 0, 0))))
+        assert len({other.step.answer for other in examples[kind]}) == 1
+    assert [examples[kind][0].step.answer for kind in KINDS] == [
         "click(start_box='(20,30)')",
         "click(start_box='(130,135)')",
     ]
+
+
+def test_on_a_page_with_other_distances_the_answer_clicks_where_the_element_has_moved(tmp_path: Path) -> None:
+    box = Box(100, 100, 120, 120)
+    black = np.array(Image.new("RGB", (160, 210), "white"))
+    black[100:120, 100:120] = 0
+    picture = BytesIO()
+    Image.fromarray(black).save(picture, "PNG")
+    image = save_image(tmp_path, picture.getvalue())
+    sample = replace(samples(tmp_path)[0], image=image, box=box, elements=(box,))
+    (example,) = pointing_examples([sample], CODEC, moved=True)["checkbox"][:1]
+    draw = random.Random(0)
+
+    places = set()
+    for _ in range(50):
+        moved, pixels = example.shown(CODEC, draw)
+        click = parse_action(CODEC.decode_action(moved.token_ids, sample.instruction))
+        assert isinstance(click, Click)
+        assert not pixels[click.y, click.x].any(), "the click is on the black element"
+        assert moved.prompt_ids == example.step.prompt_ids
+        places.add((click.x, click.y))
+    assert len(places) > 20
 
 
 def test_each_instruction_comes_with_others_that_mean_the_same_element(tmp_path: Path) -> None:
@@ -98,6 +127,7 @@ def test_the_recipe_softens_each_base_policy_as_its_card_says(coordinates: Coord
     recipe = laptop_base(coordinates)
     assert f"| pointer_temperature | {recipe.pointer_temperature} |" in card
     assert f"| coordinates | {coordinates} |" in card
+    assert ("| moved_pages | True |" in card) == recipe.moved_pages
 
 
 @pytest.mark.parametrize(

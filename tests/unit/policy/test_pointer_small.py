@@ -220,11 +220,11 @@ def test_imitation_teaches_where_to_point() -> None:
     tokens = tuple(CODEC.encode_answer("click(start_box='(30,40)')", TASK))
     answer = SampledAnswer(tokens, (0.0,) * len(tokens), (0.0,) * len(tokens))
     step = step_of("0", CODEC.encode_prompt(TASK, ()), answer)
-    screens = {"0": Screen("0", pixels(1)[0].numpy(), None)}  # type: ignore[arg-type]
+    image = pixels(1)[0].numpy()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(12):
-        loss = imitation_loss(model, [step], screens, 0.5)
+        loss = imitation_loss(model, [step], [image], 0.5)
         losses.append(float(loss.pointer.detach()))
         optimizer.zero_grad()
         (loss.answer + loss.pointer).backward()  # type: ignore[no-untyped-call]
