@@ -60,9 +60,7 @@ def test_between_two_calls_nothing_is_overdue() -> None:
 
 
 @pytest.mark.parametrize(("says", "detail"), [("the server is silent", ": the server is silent"), ("", "")])
-def test_something_that_is_late_inside_a_call_is_a_fault_of_the_environment(
-    says: str, detail: str
-) -> None:
+def test_something_that_is_late_inside_a_call_is_a_fault_of_the_environment(says: str, detail: str) -> None:
     watched = Watched()
     with (
         pytest.raises(InfrastructureFault, match=f"^step timed out inside the environment{detail}$"),
