@@ -35,7 +35,7 @@ def notices(
 ) -> Iterator[str]:
     """Yield a text for each problem that an operator should know of, besides the states of actors.
 
-    is_running   whether the run is running; a stall of an ended run is told as its end
+    is_running   whether the run is running; a stall of an ended run is said to be its end
     is_done      whether the run has nothing more to do, so that its trainer stops by itself
     has_played   whether an episode has ended with a reward
     """

@@ -362,7 +362,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
         frame (17 ms). The events of a drag are awaited all the same: a page that drags by HTML's own drag and
         drop gets no drop if the button is released before the browser has begun the drag.
 
-        No screenshot is requested here: that of an action that ends the episode would not be seen.
+        No screenshot is requested here: after an action that ends the episode it would not be seen.
         """
         if isinstance(action, Wait):
             await asyncio.sleep(WAIT_S)
