@@ -14,7 +14,7 @@ from dart.core.screenspot import GroundingSample
 from dart.core.types import Step
 from dart.grounding.queries import ORDINALS
 from dart.imitation.page_layouts import PageLayout
-from dart.imitation.samples import Example
+from dart.imitation.samples import ImitatedStep
 from dart.policy.codec import PromptCodec
 from dart.policy.protocols import Screen
 
@@ -35,9 +35,9 @@ PHRASINGS = 2
 """Number of instructions in other words for each of `dart.grounding.queries`."""
 
 
-def pointing_examples(
+def pointing_steps(
     samples: Sequence[GroundingSample], codec: PromptCodec, *, moved: bool = False
-) -> dict[str, list[Example]]:
+) -> dict[str, list[ImitatedStep]]:
     """Return the steps of samples by the kind of the element.
 
     moved   whether a page is shown with other distances each time (`dart.imitation.page_layouts`)
@@ -48,11 +48,11 @@ def pointing_examples(
         image: PageLayout(screens[image].pixels, sample.elements) if moved else None
         for image, sample in pages.items()
     }
-    examples: defaultdict[str, list[Example]] = defaultdict(list)
+    examples: defaultdict[str, list[ImitatedStep]] = defaultdict(list)
     for sample in samples:
         screen, layout = screens[sample.image], layouts[sample.image]
         examples[sample.kind] += [
-            Example(_step(text, sample, screen, codec), screen, layout) for text in instructions(sample)
+            ImitatedStep(_step(text, sample, screen, codec), screen, layout) for text in instructions(sample)
         ]
     return dict(examples)
 

@@ -24,8 +24,8 @@ from dart.grounding.pages import collect_pages
 from dart.imitation.evaluation import mean_success, play_held_out
 from dart.imitation.model_card import card_text
 from dart.imitation.oracle_kinds import oracle_kind_of
-from dart.imitation.pointing import instructions, pointing_examples
-from dart.imitation.samples import batches, examples_by_task, imitation_loss, lowest_seeds
+from dart.imitation.pointing import instructions, pointing_steps
+from dart.imitation.samples import batches, imitation_loss, lowest_seeds, steps_by_task
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.modeling import GuiPolicyModel, new_policy
@@ -222,8 +222,8 @@ def pretrain(
     sizes = GuiPolicyConfig(config.coordinates, vocab_size=tokenizer.get_vocab_size())
     model = new_policy(sizes, config.seed)
     codec = PromptCodec(tokenizer, model.config.image_tokens)
-    pointing = pointing_examples(pages, codec, moved=config.moved_pages)
-    examples = examples_by_task(episodes, demonstrations, codec) | pointing
+    pointing = pointing_steps(pages, codec, moved=config.moved_pages)
+    examples = steps_by_task(episodes, demonstrations, codec) | pointing
     report(f"imitating {sum(map(len, examples.values()))} steps")
     emphasis = dict(config.emphasis) | dict.fromkeys(pointing, config.page_emphasis)
     stream = batches(examples, config.batch_size, config.seed, emphasis)

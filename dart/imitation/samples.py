@@ -57,7 +57,7 @@ def lowest_seeds(folder: Path, counts: Mapping[str, int]) -> list[DemonstrationE
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class ImitatedStep:
     """A step to imitate, and its screenshot."""
 
     step: Step
@@ -76,18 +76,18 @@ class Example:
         return replace(self.step, token_ids=tuple(ids)), pixels
 
 
-def examples_by_task(
+def steps_by_task(
     episodes: Sequence[DemonstrationEpisode], folder: Path, codec: Codec
-) -> dict[str, list[Example]]:
+) -> dict[str, list[ImitatedStep]]:
     """Return the steps of all episodes, by task id.
 
     folder   the folder of demonstrations with the screenshots of these episodes
     """
     screen = cache(partial(screen_of, folder=folder, codec=codec))
-    examples: defaultdict[str, list[Example]] = defaultdict(list)
+    examples: defaultdict[str, list[ImitatedStep]] = defaultdict(list)
     for episode in episodes:
         steps = demonstration_of(episode, folder, codec).steps
-        examples[episode.task_id] += [Example(step, screen(step.screenshot_sha256)) for step in steps]
+        examples[episode.task_id] += [ImitatedStep(step, screen(step.screenshot_sha256)) for step in steps]
     return dict(examples)
 
 

@@ -13,14 +13,14 @@ import torch.nn.functional as F
 
 from dart.imitation.pretrain import PretrainConfig, lr_factor, soften_pointer
 from dart.imitation.samples import (
-    Example,
+    ImitatedStep,
     ImitationLoss,
     _pointer_loss,
     batches,
-    examples_by_task,
     imitation_loss,
     lowest_seeds,
     soft_targets,
+    steps_by_task,
 )
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
@@ -65,12 +65,12 @@ def demonstrations(folder: Path, episodes: int = 2) -> Path:
     return folder
 
 
-def examples(model: GuiPolicyModel, folder: Path) -> dict[str, list[Example]]:
+def examples(model: GuiPolicyModel, folder: Path) -> dict[str, list[ImitatedStep]]:
     codec = PromptCodec(TOKENIZER, model.config.image_tokens)
-    return examples_by_task(lowest_seeds(folder, {"a": 2, "b": 2}), folder, codec)
+    return steps_by_task(lowest_seeds(folder, {"a": 2, "b": 2}), folder, codec)
 
 
-def loss_of(model: GuiPolicyModel, batch: list[Example], sigma_bins: float) -> ImitationLoss:
+def loss_of(model: GuiPolicyModel, batch: list[ImitatedStep], sigma_bins: float) -> ImitationLoss:
     steps, pixels = [one.step for one in batch], [one.screen.pixels for one in batch]
     return imitation_loss(model, steps, pixels, sigma_bins)
 

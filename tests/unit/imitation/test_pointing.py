@@ -15,7 +15,7 @@ from dart.config.config import Config
 from dart.core.actions import Click, parse_action
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingSample, save_image
-from dart.imitation.pointing import instructions, pointing_examples
+from dart.imitation.pointing import instructions, pointing_steps
 from dart.imitation.pretrain import OTHER_TASKS, UNSEEN_TASKS, laptop_base
 from dart.policy.codec import PromptCodec, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
@@ -49,7 +49,7 @@ def samples(folder: Path) -> list[GroundingSample]:
 
 
 def test_the_answer_to_an_instruction_is_a_click_on_the_middle_of_its_element(tmp_path: Path) -> None:
-    examples = pointing_examples(samples(tmp_path), CODEC)
+    examples = pointing_steps(samples(tmp_path), CODEC)
 
     for kind, instruction in zip(KINDS, INSTRUCTIONS, strict=True):
         first = examples[kind][0]
@@ -74,7 +74,7 @@ def test_on_a_page_with_other_distances_the_answer_clicks_where_the_element_has_
     Image.fromarray(black).save(picture, "PNG")
     image = save_image(tmp_path, picture.getvalue())
     sample = replace(samples(tmp_path)[0], image=image, box=box, elements=(box,))
-    (example,) = pointing_examples([sample], CODEC, moved=True)["checkbox"][:1]
+    (example,) = pointing_steps([sample], CODEC, moved=True)["checkbox"][:1]
     draw = random.Random(0)
 
     places = set()
