@@ -100,6 +100,15 @@ def test_no_element_leaves_a_page_that_has_no_room_behind_its_elements() -> None
             )
 
 
+def test_an_element_that_looks_like_the_page_around_it_is_neither_stretched_nor_cut() -> None:
+    box = Box(60, 120, 80, 140)
+    layout = PageLayout(np.full((HEIGHT, WIDTH, 3), WHITE, np.uint8), [box])
+    for seed in range(DRAWS):
+        _, left, top = layout.moved(60, 120, random.Random(seed))
+        _, right, bottom = layout.moved(80, 140, random.Random(seed))
+        assert (right - left, bottom - top) == (box.width, box.height)
+
+
 def test_a_page_without_an_empty_line_stays_as_it_is() -> None:
     pixels = np.random.default_rng(1).integers(0, 255, (HEIGHT, WIDTH, 3), dtype=np.uint8)
     shown, x, y = PageLayout(pixels, [Box(10, 60, 20, 80)]).moved(15, 70, random.Random(0))

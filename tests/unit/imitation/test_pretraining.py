@@ -1,5 +1,6 @@
 """A base policy, made as `dartrl pretrain` makes it: data, training and model card, with a real browser."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,5 +42,11 @@ def test_the_data_of_one_policy_makes_another_one(tmp_path: Path) -> None:
 
     main_job(CONFIG, tmp_path / "second", tmp_path / "first/demonstrations", lambda line: None)
 
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "second")]
-    assert weights[0] == weights[1]
+    moved = replace(CONFIG, moved_pages=True)
+    main_job(moved, tmp_path / "moved", tmp_path / "first/demonstrations", lambda line: None)
+
+    first, second, on_moved_pages = (
+        (tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "second", "moved")
+    )
+    assert first == second
+    assert first != on_moved_pages
