@@ -13,9 +13,9 @@ On restart the curator revokes the lease of the dead incarnation and the rollout
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from actors.actor import Actor
 from actors.board import ActorState
@@ -75,6 +75,20 @@ PARK_SHARE = 0.1
 Work = RolloutLease | m.EvaluationTask | m.GuidedTask
 
 
+async def logging_faults(actor: Actor, call: str, work: Coroutine[Any, Any, T]) -> T | None:
+    """Await a call of an environment on which no episode depends, in the environment's loop.
+
+    A fault or a TimeoutError of it is logged, and the result is then None.
+
+    call   name of the method that is called
+    """
+    try:
+        return await actor.in_loop(work)
+    except (EnvironmentFault, TimeoutError) as fault:
+        actor.log.warning("environment_fault", call=call, detail=str(fault) or type(fault).__name__)
+        return None
+
+
 class EnvironmentActor(Actor):
     """Plays the rollouts, evaluations and guided episodes that the curator leases to it."""
 
@@ -106,7 +120,7 @@ class EnvironmentActor(Actor):
             await self._within(CANCEL_SHARE * shutdown_s, self._over)
             self._record_load()
         await self._within(CLEAN_UP_SHARE * shutdown_s, self.in_loop(self._player.cancel()))
-        await self.in_loop(self.environment.close())
+        await logging_faults(self, "close", self.environment.close())
         if can_keep:
             await self._within(PARK_SHARE * shutdown_s, self._over)
 
@@ -133,7 +147,8 @@ class EnvironmentActor(Actor):
         if not self._has_screen or self._player.is_resetting:
             return True
         deadline_s = self.config.environments.observe_deadline_s
-        return await self.in_loop(self.environment.healthy(deadline_s=deadline_s))
+        healthy = self.environment.healthy(deadline_s=deadline_s)
+        return bool(await logging_faults(self, "healthy", healthy))
 
     def _check_call(self) -> None:
         """End this actor if a call of its environment does not return. A stop has a time limit of its own."""
@@ -171,7 +186,7 @@ class EnvironmentActor(Actor):
         """
         if not self._is_idle:
             self._is_idle = True
-            await self.in_loop(self.environment.give_back())
+            await logging_faults(self, "give_back", self.environment.give_back())
         await self._stopping.wait_first(self.sleep(reply.retry_after_s))
 
     async def _take(self, work: Work) -> None:

@@ -68,7 +68,8 @@ class Environment(Protocol):
     The coroutines run on one asyncio loop, one after the other. Only ``healthy`` may be called while another
     call waits, and ``close`` beside a call that does not end. A call that lasts longer than a lease
     (`dart.environments.call_watch`), and an exception that is no fault, end the process of the environment. A
-    TimeoutError counts as an InfrastructureFault.
+    TimeoutError counts as an InfrastructureFault. A fault of ``healthy``, ``give_back`` or ``close`` is only
+    logged.
     """
 
     async def reset(

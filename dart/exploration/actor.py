@@ -20,7 +20,7 @@ from dart.config.config import Config
 from dart.config.failing_time import MAX_FAULTS_IN_ROW
 from dart.core import messages as m
 from dart.core.record_address import parse_record_address
-from dart.environments.actor import EnvironmentActor
+from dart.environments.actor import EnvironmentActor, logging_faults
 from dart.environments.call_watch import CHECK_S, CallWatch
 from dart.environments.episode import StopEvent
 from dart.environments.factory import environment_of
@@ -77,7 +77,7 @@ class ExplorerActor(Actor):
     async def on_stop(self) -> None:
         self._stopping.set()
         await self._over
-        await self.in_loop(self._environment.close())
+        await logging_faults(self, "close", self._environment.close())
 
     def _check_call(self) -> None:
         """End this actor if a call of its environment does not return. A stop has a time limit of its own."""

@@ -1230,6 +1230,57 @@ def test_a_call_that_times_out_inside_the_environment_spends_the_attempt_and_the
     assert system.bench.is_alive(ENV)
 
 
+LATE_OR_BROKEN = [TimeoutError("the licence server is silent"), BrowserDied("a look", -9)]
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, operation: str, error: Exception) -> None:
+    """Each call of an operation of the environment raises this error."""
+
+    async def fails(self: Watched, **_: Any) -> Any:
+        self.calls.append(operation)
+        raise error
+
+    monkeypatch.setattr(Watched, operation, fails)
+
+
+@pytest.mark.parametrize("error", LATE_OR_BROKEN)
+def test_an_environment_whose_probe_fails_or_is_late_is_not_ready_and_lives(
+    system: System, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    fail_at(monkeypatch, "healthy", error)
+    system.give(system.lease())
+    system.start(probe_every_s=1.0)
+    system.until_told(m.RolloutStored)
+    system.let(3.0)
+    assert "healthy" in system.calls
+    assert (system.bench.is_alive(ENV), system.bench.row(ENV).ready) == (True, False)
+
+
+@pytest.mark.parametrize("error", LATE_OR_BROKEN)
+def test_an_environment_that_cannot_give_back_plays_the_next_episode(
+    system: System, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    fail_at(monkeypatch, "give_back", error)
+    system.start()
+    system.let(3.0)
+    system.give(system.lease())
+    system.until_told(m.RolloutStored)
+    assert system.calls[0] == "give_back"
+
+
+@pytest.mark.parametrize("error", LATE_OR_BROKEN)
+def test_an_environment_that_cannot_be_closed_parks_its_episode_and_stops_in_order(
+    system: System, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    hang_at(monkeypatch, "step", 3)
+    fail_at(monkeypatch, "close", error)
+    lease = stopped_in_the_episode(system)
+    assert "close" in system.calls
+    assert not system.bench.is_alive(ENV)
+    assert system.curator.told == [m.RolloutParked(rollout_id=lease.rollout_id)]
+    assert len(system.reader.parked_steps(lease.rollout_id)) == 2
+
+
 @pytest.mark.parametrize(
     ("operation", "returned", "says"),
     [

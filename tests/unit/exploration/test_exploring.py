@@ -680,6 +680,22 @@ def test_a_call_of_the_environment_that_never_returns_ends_its_explorer_after_a_
         system.bench.advance(RESET_FACTOR * lease_s)
 
 
+def test_an_explorer_whose_environment_cannot_be_closed_in_time_stops_in_order(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closes: list[MadeUpSite] = []
+
+    async def close(self: MadeUpSite) -> None:
+        closes.append(self)
+        raise TimeoutError
+
+    system = make()
+    monkeypatch.setattr(MadeUpSite, "close", close)
+    system.start_explorers("explorer-000")
+    system.stop()
+    assert closes == [system.sites["explorer-000"]]
+
+
 class Outcomes:
     """What the next leases of all explorers come to, without a lease or an environment."""
 
