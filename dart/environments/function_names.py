@@ -14,17 +14,21 @@ from dart.core.errors import ConfigurationError
 
 FILE_SUFFIX = ".py"
 
+NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+"""Errors of a file for which trying again does not help. Other errors of the system may be over at the next
+start, such as those of a disk or of a server that the code reaches."""
+
 
 def named_function(name: str) -> Callable[..., Any]:
     """Import the module or the file that `name` names, and return its function.
 
-    Raises ConfigurationError if it does not exist or needs a module that does not exist. Any other error of
-    the imported code propagates.
+    Raises ConfigurationError if it does not exist or needs a module or a file that does not exist or must not
+    be read. Any other error of the imported code propagates.
     """
     place, _, function = name.rpartition(":")
     try:
         module = _module_of_file(Path(place)) if place.endswith(FILE_SUFFIX) else import_module(place)
-    except (ImportError, OSError) as error:
+    except (ImportError, *NOT_THERE) as error:
         raise ConfigurationError(f"{name} cannot be imported in {sys.executable}: {error}") from error
     found: Callable[..., Any] | None = getattr(module, function, None)
     if found is None:

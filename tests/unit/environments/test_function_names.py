@@ -100,3 +100,20 @@ def test_what_cannot_be_imported_is_a_wrong_configuration_and_a_defect_of_the_co
         named_function(f"{tmp_path}/no.py:make")
     with pytest.raises(ZeroDivisionError):
         named_function(f"{written(tmp_path, '1 / 0')}:make")
+
+
+@pytest.mark.parametrize("error", ["OSError(5, 'a bad disk')", "ConnectionRefusedError", "TimeoutError"])
+def test_a_disk_or_a_server_that_fails_while_a_module_is_imported_is_no_wrong_configuration(
+    tmp_path: Path, error: str
+) -> None:
+    with pytest.raises(OSError) as raised:
+        named_function(f"{written(tmp_path, f'raise {error}')}:make")
+    assert not isinstance(raised.value, ConfigurationError)
+
+
+@pytest.mark.parametrize("code", ["open('no.json')", "open('/')"])
+def test_a_module_that_needs_a_file_that_is_not_there_is_a_wrong_configuration(
+    tmp_path: Path, code: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"task\.py:make cannot be imported in"):
+        named_function(f"{written(tmp_path, code)}:make")
