@@ -25,9 +25,9 @@ from dart.core.actions import ActionParseError, CallUser, Finished, parse_action
 from dart.core.types import GenerateRequest, Generation, Outcome, PastStep, Step
 from dart.environments.call_watch import CallWatch
 from dart.environments.faults import EnvironmentFault, InfrastructureFault, WrongResult
-from dart.environments.policy_client import PolicyClient
+from dart.environments.policy_client import PolicyClient, RequestRejected
 from dart.environments.protocol import NO_ROLLOUT, Box, Environment, EpisodeKey, Observation
-from dart.environments.result_checks import checked_observation, checked_step
+from dart.environments.result_checks import checked_observation, checked_step, refuse_undecodable
 from dart.environments.scoring import checked_score, reward_of
 from dart.environments.turn_resume import may_resume
 from dart.policy.context import history_answer, newest_history, newest_past
@@ -277,10 +277,15 @@ class Player:
     async def _ask(self, progress: _Progress) -> _GivenAnswer:
         """Store the screenshot as a blob and ask the policy for an answer.
 
-        Raises Interrupted, NoEngineAnswered or RequestRejected."""
+        Raises Interrupted, NoEngineAnswered or RequestRejected; CorruptFrame if the reason for a rejection is
+        that the screenshot cannot be decoded."""
         screenshot = progress.observation.screenshot
         sha256 = await put_blob(self._actor, self._screenshots, "screenshots", screenshot)
-        generation, generate_ms = await _timed(self._answer(progress, sha256))
+        try:
+            generation, generate_ms = await _timed(self._answer(progress, sha256))
+        except RequestRejected:
+            refuse_undecodable(screenshot)
+            raise
         return _GivenAnswer(generation, generate_ms, sha256)
 
     async def _answer(self, progress: _Progress, sha256: str) -> Generation:

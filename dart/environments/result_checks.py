@@ -5,9 +5,10 @@ its cause: an instruction that is no text would be refused by the engines, which
 """
 
 import math
+from io import BytesIO
 from typing import Any
 
-from dart.core.png import whole_png_size, without_rest
+from dart.core.png import opened_picture, whole_png_size, without_rest
 from dart.core.utf8 import is_utf8
 from dart.environments.faults import CorruptFrame, WrongResult
 from dart.environments.protocol import Observation, StepResult
@@ -36,6 +37,18 @@ def checked_observation(kind: str, method: str, returned: Any) -> Observation:
     except ValueError as error:
         raise CorruptFrame(str(error)) from error
     return returned
+
+
+def refuse_undecodable(screenshot: bytes) -> None:
+    """Raise CorruptFrame if a screenshot is a whole PNG file that cannot be decoded: it has too little data.
+
+    Call this function when an engine has refused the screenshot. Decoding each one would take too long.
+    """
+    try:
+        with opened_picture(BytesIO(screenshot)) as picture:
+            picture.load()
+    except (OSError, SyntaxError, ValueError) as error:
+        raise CorruptFrame(str(error)) from error
 
 
 def checked_step(kind: str, returned: Any) -> StepResult:

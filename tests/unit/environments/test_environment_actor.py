@@ -58,6 +58,7 @@ from dart.telemetry.events import PAUSED
 from dart.telemetry.liveness import ENGINE_SILENT_S
 from dart.telemetry.load_meter import LOAD
 from tests.deadlines import note_deadlines
+from tests.pictures import png_of_data
 
 TASK, SEED = "simulated/0", 3
 NUM_STEPS = 4
@@ -1316,6 +1317,23 @@ def test_a_wrong_result_spends_the_attempt_and_neither_asks_nor_blames_an_engine
     assert re.search(says, failed.detail)
     assert len(system.engine().asked) == (operation != "reset")
     assert system.bench.actor("weight_sync").suspects == []
+
+
+def test_a_whole_picture_with_too_little_data_that_an_engine_refuses_is_a_fault_of_the_environment(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reset = Watched.reset
+
+    async def reset_with_half_a_picture(self: Watched, *given: Any, **named: Any) -> Observation:
+        return replace(await reset(self, *given, **named), screenshot=png_of_data(b""))
+
+    monkeypatch.setattr(Watched, "reset", reset_with_half_a_picture)
+    system.engine().refuses = "the screenshot cannot be read"
+    system.give(system.lease())
+    system.start()
+    failed = system.until_told(m.RolloutFailed, 60.0)
+    assert failed.kind is FaultKind.INFRASTRUCTURE
+    assert failed.detail.startswith("the screenshot is corrupt: image file is truncated")
 
 
 def test_a_method_without_async_is_named(system: System, monkeypatch: pytest.MonkeyPatch) -> None:

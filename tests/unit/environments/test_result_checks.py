@@ -1,6 +1,7 @@
 """What the methods of an environment return is checked where an episode takes it."""
 
 import math
+import zlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from dart.core.types import FaultKind
 from dart.environments.faults import CorruptFrame, WrongResult
 from dart.environments.protocol import Observation, StepResult
-from dart.environments.result_checks import checked_observation, checked_step
+from dart.environments.result_checks import checked_observation, checked_step, refuse_undecodable
 from dart.environments.simulated import screenshot_of
+from tests.pictures import png_of_data
 
 PNG = screenshot_of("own/square", 1, 0)
 
@@ -96,3 +98,15 @@ def test_a_box_of_numpys_numbers_becomes_one_of_floats_which_can_be_recorded(box
 def test_a_step_without_a_box_is_returned_as_it_is() -> None:
     result = StepResult(terminated=False)
     assert checked_step("own", result) is result
+
+
+@pytest.mark.parametrize("data", [b"", b"no pixels", zlib.compress(bytes(17 * 16))[:-6]])
+def test_a_whole_picture_that_cannot_be_decoded_is_corrupt_only_when_it_is_decoded(data: bytes) -> None:
+    broken = checked_observation("own", "observe", seen(png_of_data(data))).screenshot
+    with pytest.raises(CorruptFrame, match="image"):
+        refuse_undecodable(broken)
+
+
+def test_a_picture_that_can_be_decoded_is_not_refused() -> None:
+    refuse_undecodable(PNG)
+    refuse_undecodable(png_of_data(zlib.compress(bytes(17 * 16))))
