@@ -7,6 +7,7 @@ from operator import itemgetter
 
 from actors.board import ActorState, Vitals
 from dart.config.problems import shortened
+from dart.core.records import Event
 from dart.core.run_directory import RunPaths
 from dart.curation.alarm_monitor import raised_alarms
 from dart.curation.stall_diagnosis import Stage
@@ -35,7 +36,8 @@ def notices(
 ) -> Iterator[str]:
     """Yield a text for each problem that an operator should know of, besides the states of actors.
 
-    is_running   whether the run is running; a stall of an ended run is said to be its end
+    is_running   whether the run is running; a pause, alarms and a stall of an ended run are said to be of
+                 its end
     is_done      whether the run has nothing more to do, so that its trainer stops by itself
     has_played   whether an episode has ended with a reward
     """
@@ -44,19 +46,15 @@ def notices(
             f"the run ends: it received {signal.Signals(ends.signal).name} at {clock(ends.since_unix_s)}. "
             "Episodes and updates continue to their end; `dartrl down --now` does not wait for them"
         )
+    ended = "" if is_running else "when the run ended, "
     held = store.newest_event(WORK_HELD)
     if held is not None and held.data["is_held"]:
-        alarm = held.data.get("alarm")
-        yield (
-            f"the run has been paused by {f'the alarm {alarm}' if alarm else 'an operator'} since "
-            f"{clock(held.unix_s)}: no episode and no update begins until `dartrl resume`"
-        )
+        yield _pause(held, is_running=is_running)
     for name, raised in raised_alarms(store).items():
         since = clock(float(str(raised["unix_s"])))
-        yield f"since {since}: alarm {name}: {raised['text']}. {raised['remedy']}"
+        yield f"{ended}since {since}: alarm {name}: {raised['text']}. {raised['remedy']}"
     stall = store.newest_event(STARVED)
     if stall is not None and stall.data["stage"] != Stage.ENDED:
-        ended = "" if is_running else "when the run ended, "
         since = clock(stall.unix_s - float(str(stall.data["lasted_s"])))
         yield f"{ended}since {since}: {stall.data['text']}"
     if not has_played:
@@ -67,6 +65,24 @@ def notices(
         # The store and the trainer are not ready only while they wait for a disk or a server.
         waiting = {row.name for row in vitals if row.state is ActorState.RUNNING and not row.ready}
         yield from _waits(paths, waiting)
+
+
+def _pause(held: Event, *, is_running: bool) -> str:
+    """Return the notice of a paused run. The pause outlasts the end of the run.
+
+    held   the event that says that the run is paused
+    """
+    alarm = held.data.get("alarm")
+    who, since = f"the alarm {alarm}" if alarm else "an operator", clock(held.unix_s)
+    if is_running:
+        return (
+            f"the run has been paused by {who} since {since}: no episode and no update begins until "
+            "`dartrl resume`"
+        )
+    return (
+        f"when the run ended, it had been paused by {who} since {since}; when it is started again, no "
+        "episode and no update begins until `dartrl resume`"
+    )
 
 
 def _first_failure(store: RunBrowser) -> Iterator[str]:

@@ -338,23 +338,43 @@ def test_an_interrupted_episode_is_no_failure(paths: RunPaths, store: Store, boa
     assert notices(paths, board) == ()
 
 
+RAISED = {"stage": "raised", "text": "KL divergence 5", "value": 5.0, "threshold": 2.0, "remedy": "Stop"}
+
+
 def test_a_raised_alarm_is_told_with_its_remedy_until_it_is_cleared(
     paths: RunPaths, store: Store, board: Board
 ) -> None:
-    data = {"stage": "raised", "text": "KL divergence 5", "value": 5.0, "threshold": 2.0, "remedy": "Stop"}
-    store.record_event(ALARM, "kl_runaway", data)
+    store.record_event(ALARM, "kl_runaway", RAISED)
     store.record_event(WORK_HELD, "curator", {"is_held": True, "alarm": "kl_runaway"})
-    with SnapshotReader(paths, CONFIG) as reader:
-        raised = reader.read()
-    store.record_event(ALARM, "kl_runaway", data | {"stage": "cleared"})
+    with paths.lock.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with SnapshotReader(paths, CONFIG) as reader:
+            raised = reader.read()
+    store.record_event(ALARM, "kl_runaway", RAISED | {"stage": "cleared"})
     store.record_event(WORK_HELD, "curator", {"is_held": False, "alarm": ""})
 
     paused, told = raised.notices
     assert paused.startswith("the run has been paused by the alarm kl_runaway since ")
+    assert told.startswith("since ")
     assert told.endswith(": alarm kl_runaway: KL divergence 5. Stop")
     assert (raised.alarms["kl_runaway"], raised.alarms["one_action"]) == (True, False)
     assert 'dartrl_alarm{alarm="kl_runaway"} 1.0' in exposition(raised)
     assert notices(paths, board) == ()
+
+
+def test_a_pause_and_an_alarm_of_an_ended_run_are_told_as_those_of_its_end(
+    paths: RunPaths, board: Board
+) -> None:
+    with Store(paths.store, clock=lambda: 5000.0) as store:
+        store.add_version()
+        store.record_event(ALARM, "kl_runaway", RAISED)
+        store.record_event(WORK_HELD, "curator", {"is_held": True, "alarm": ""})
+    since = clock(5000.0)
+    assert notices(paths, board) == (
+        f"when the run ended, it had been paused by an operator since {since}; when it is started again, no "
+        "episode and no update begins until `dartrl resume`",
+        f"when the run ended, since {since}: alarm kl_runaway: KL divergence 5. Stop",
+    )
 
 
 def test_a_store_that_takes_no_writes_is_told_although_nothing_can_be_recorded(
