@@ -22,7 +22,7 @@ from dart.exploration.candidates import actions_of, candidates_of
 from dart.exploration.follower import GraphFollower
 from dart.exploration.graph import Graph
 from dart.exploration.memory_q import Prior, constant_prior
-from dart.exploration.page_look import LOOK, screen_of
+from dart.exploration.page_look import LOOK, Look, checked_look, screen_of
 from dart.exploration.prior_context import NO_CONTEXT, PriorContext, context_of
 from dart.exploration.strategies import ExplorationStrategy, strategy_named
 from dart.exploration.ways import depths
@@ -305,11 +305,12 @@ class Explorer:
         await self._run.keep_screenshot(last_png)
         return screen, last["url"]
 
-    async def _one_look(self) -> tuple[bytes, Any]:
+    async def _one_look(self) -> tuple[bytes, Look]:
         observe = self._environment.observe(deadline_s=self._limits.observe_deadline_s)
         returned = await self._in_environment("observe", observe)
         seen = checked_observation(self._limits.kind, "observe", returned)
-        return seen.screenshot, await self._in_environment("inspect", self._environment.inspect(LOOK))
+        look = await self._in_environment("inspect", self._environment.inspect(LOOK))
+        return seen.screenshot, checked_look(look)
 
     # ---- reports ----
 

@@ -90,7 +90,7 @@
       role: shorten(roleOf(e)), text: shown || shorten(labelOf(e)), has_text: shown !== '', box: [x0, y0, x1, y1],
       acts: acts, is_enabled: !e.disabled && e.getAttribute('aria-disabled') !== 'true' && !e.readOnly,
       is_clear: hit !== null && (e === hit || e.contains(hit) || (hit.contains(e) && hit === e.closest('label'))),
-      is_field: roleOf(e) === 'textbox' || e.isContentEditable,
+      is_field: roleOf(e) === 'textbox' || e.isContentEditable === true,  // SVG elements lack it
       leads_to: e.tagName === 'A' && e.href ? e.href : '', opens: e.target === '_blank' || e.hasAttribute('download'),
       sends_to: sends ? sendsTo(form, e) : '',
     });

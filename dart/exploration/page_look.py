@@ -5,12 +5,17 @@ makes a screen from two looks and two screenshots.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+from msgspec import Meta
+
+from actors.codec import from_plain
+from actors.errors import MalformedMessage
 from dart.core.exploration import PLACE_PX, ExploreAct, PageElement, PageScreen
 from dart.core.origins import AllowedOrigins, is_local
+from dart.environments.faults import InfrastructureFault
 from dart.exploration.matching import grid_of, no_volatile_cells, shape_of, structure_of, volatile_cells
 
 LOOK = (Path(__file__).parent / "look.js").read_text(encoding="utf-8")
@@ -28,8 +33,49 @@ report with `ELEMENTS_MOST` elements of these sizes fits into a message."""
 
 REFUSED_ROLES = ("file", "hidden", "color", "slider")
 
-Look = Mapping[str, Any]
-"""The description of a page that the script `look.js` returned."""
+Number = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
+
+Place = tuple[Number, Number, Number, Number]
+
+
+class LookedElement(TypedDict):
+    """An element of a look."""
+
+    role: str
+    text: str
+    has_text: bool
+    box: Place
+    acts: bool
+    is_enabled: bool
+    is_clear: bool
+    is_field: bool
+    leads_to: str
+    opens: bool
+    sends_to: str
+
+
+class Look(TypedDict):
+    """The description of a page that the script `look.js` returned."""
+
+    url: str
+    title: str
+    width: Number
+    height: Number
+    nodes: list[tuple[Number, str, str, Place, str, str]]
+    elements: list[LookedElement]
+    is_above: bool
+    is_below: bool
+
+
+def checked_look(returned: Any) -> Look:
+    """Return what the script `look.js` returned in a page.
+
+    Raises InfrastructureFault unless it is a Look. The page may have replaced functions that the script uses.
+    """
+    try:
+        return from_plain(returned, Look)
+    except MalformedMessage as error:
+        raise InfrastructureFault(f"the page spoils its description for exploration: {error}") from error
 
 
 def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: AllowedOrigins) -> PageScreen:
@@ -61,7 +107,7 @@ def screen_of(first: Look, last: Look, screenshots: Sequence[bytes], allowed: Al
     )
 
 
-def element_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) -> PageElement:
+def element_of(found: LookedElement, page_url: str, allowed: AllowedOrigins) -> PageElement:
     """Return an element of a look, with what exploration may do with it."""
     left, top, right, bottom = found["box"]
     return PageElement(
@@ -74,7 +120,7 @@ def element_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins)
     )
 
 
-def acts_of(found: Mapping[str, Any], page_url: str, allowed: AllowedOrigins) -> tuple[ExploreAct, ...]:
+def acts_of(found: LookedElement, page_url: str, allowed: AllowedOrigins) -> tuple[ExploreAct, ...]:
     """Return what exploration may do with an element: type, type and submit, or click; empty for nothing.
 
     Nothing may be done that leaves the allowed origins, opens another window, or sends a form to an address

@@ -1,6 +1,7 @@
 """What exploration may do with the elements of a page, and the candidates that follow."""
 
 import hashlib
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,10 @@ from dart.core.actions import Click, Hotkey, Scroll, Type
 from dart.core.errors import UsageError
 from dart.core.exploration import Candidate, ExploreAct, LeaseMove, PageElement, PageScreen
 from dart.core.origins import AllowedOrigins, is_local
+from dart.environments.faults import InfrastructureFault
 from dart.exploration.candidates import CANDIDATES_MOST, actions_of, candidates_of, text_for
 from dart.exploration.matching import grid_of, no_volatile_cells, structure_of, volatile_cells
-from dart.exploration.page_look import ELEMENTS_MOST, NODES_MOST, acts_of, screen_of
+from dart.exploration.page_look import ELEMENTS_MOST, NODES_MOST, acts_of, checked_look, screen_of
 from tests.pictures import png
 from tests.unit.exploration.screens import button, screen
 
@@ -103,6 +105,39 @@ def test_a_report_of_the_largest_page_fits_into_a_message(character: str) -> Non
         move=LeaseMove.FOLLOW,
     )
     assert packed_bytes(report) <= MAX_MESSAGE_BYTES - HEADER_BYTES
+
+
+def test_a_whole_look_is_returned_as_it_is() -> None:
+    shown = look("ok", elements=2, nodes=2)
+    assert checked_look(json.loads(json.dumps(shown))) == {
+        **shown,
+        "nodes": [(number, "ok", "ok", (0, 0, 9, 9), "ok", "ok") for number in range(2)],
+        "elements": [one | {"box": (1000, 1000, 2000, 2000)} for one in shown["elements"]],
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nodes": None},
+        {"nodes": [[1, "a"]]},
+        {"nodes": [[1, "a", "b", [0, 0, 0.5, 1], "c", "d"]]},
+        {"width": 2**70},
+        {"title": 5},
+        {"elements": [{}]},
+        {"elements": [found(text="a", has_text=True, box=[0, None, 1, 1])]},
+        {"is_below": "yes"},
+    ],
+)
+def test_a_look_that_a_page_has_spoiled_is_a_fault_of_its_environment(changes: dict[str, Any]) -> None:
+    with pytest.raises(InfrastructureFault, match="the page spoils its description for exploration: Look: "):
+        checked_look(look("ok") | changes)
+
+
+@pytest.mark.parametrize("returned", [None, [], "a page"])
+def test_what_is_no_look_at_all_is_a_fault_of_its_environment(returned: Any) -> None:
+    with pytest.raises(InfrastructureFault, match="Expected `object`"):
+        checked_look(returned)
 
 
 def two_looks(first: dict[str, Any], last: dict[str, Any]) -> PageScreen:
