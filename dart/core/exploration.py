@@ -182,8 +182,8 @@ class HeldLease:
     task_id: str
     seed: int
     screen_id: int | None
-    """The screen that only the holder may expand; None before the first screen is known, and if the last step
-    led to no screen that is free."""
+    """The screen that only the holder may expand; None before the start screen is shown if it is not known or
+    varies, and if the last step led to no screen that is free."""
     explorer: str
     incarnation: int
     deadline_unix_s: float

@@ -358,8 +358,8 @@ class ExplorationLease:
     task_id: str
     seed: int
     screen_id: int | None
-    """The screen; None before any screen is known. Then the explorer resets its environment and reports the
-    screen that it sees."""
+    """The screen; None if the start screen is not known or varies. Then the explorer resets its environment
+    and reports the screen that it sees."""
     begins_with_reset: bool
     hops: tuple[PathHop, ...]
     repeats: str
@@ -603,7 +603,7 @@ class LeaseScreen(Call[HeldLease]):
     task_id: str
     seed: int
     screen_id: int | None
-    """None before any screen is known."""
+    """None for the start screen, if it is not known or varies."""
     explorer: str
     incarnation: int
     deadline_unix_s: float

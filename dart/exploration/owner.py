@@ -17,7 +17,7 @@ from actors.errors import AskError, MailboxFull
 from actors.future import Lock
 from dart.config.config import Config
 from dart.core import messages as m
-from dart.core.exploration import Effect, ExploredStep, HeldLease, LeaseEnd
+from dart.core.exploration import Effect, HeldLease, LeaseEnd
 from dart.core.record_address import parse_record_address
 from dart.exploration.follower import GraphFollower
 from dart.exploration.planning import (
@@ -74,7 +74,7 @@ class ExplorationActor(Actor):
         self._finished: dict[str, str] = {}
         self._lock = Lock()
         self._rests_until_s = 0.0
-        self.every(OVERDUE_CHECK_S, lambda: self.run(self._with_record(self._end_overdue)))
+        self.every(OVERDUE_CHECK_S, lambda: self._with_record(self._end_overdue))
 
     # ---- explorers ----
 
@@ -154,29 +154,28 @@ class ExplorationActor(Actor):
         if lease is None:
             return reply_to_report(None)
         follower = self._followers[lease.task_id]
-        follower.follow()
+        self._follow(follower)
         try:
             verdict = await self._write(
                 record_of_report(call, follower.graph, lease, self._deadline_unix_s())
             )
         except NotWritten as why:
             return self._wait(str(why))
-        follower.follow()
-        if verdict.step is not None:
-            self._log_new(verdict.step)
+        self._follow(follower)
         return reply_to_report(verdict)
 
-    def _log_new(self, step: ExploredStep) -> None:
-        if step.effect in (Effect.NEW_SHAPE, Effect.NEW_SCREEN):
-            graph = self._followers[step.task_id].graph
-            self.log.info(
-                "screen_found",
-                task=step.task_id,
-                screen=step.target_id,
-                screens=len(graph.nodes),
-                shapes=len(graph.shapes),
-                actions=step.actions,
-            )
+    def _follow(self, follower: GraphFollower) -> None:
+        """Read what is new in the record, and log each screen that was found, once."""
+        for step in follower.follow():
+            if step.effect in (Effect.NEW_SHAPE, Effect.NEW_SCREEN):
+                self.log.info(
+                    "screen_found",
+                    task=step.task_id,
+                    screen=step.target_id,
+                    screens=len(follower.graph.nodes),
+                    shapes=len(follower.graph.shapes),
+                    actions=step.actions,
+                )
 
     @receives(m.GiveBackLease)
     async def give_back(self, call: m.GiveBackLease, sender: Sender) -> None:
@@ -215,14 +214,17 @@ class ExplorationActor(Actor):
     # ---- writing ----
 
     async def _end_overdue(self) -> None:
+        """End the leases whose deadline is over. Stop at the first that the store does not end: each further
+        one would keep the explorers waiting for as long."""
         now_s = self.clock.unix_s()
         for lease in self._reader.held_leases():
             if lease.deadline_unix_s < now_s:
                 self.log.warning("lease_expired", explorer=lease.explorer, screen=lease.screen_id)
-                await self._end(lease.fence, LeaseEnd.EXPIRED)
+                if not await self._end(lease.fence, LeaseEnd.EXPIRED):
+                    return
 
-    async def _end(self, fence: int, why: LeaseEnd) -> None:
-        """End a lease in the record.
+    async def _end(self, fence: int, why: LeaseEnd) -> bool:
+        """End a lease in the record; return whether the store has confirmed it.
 
         If the store takes no writes, the lease ends later: at its deadline, or when its explorer asks again.
         """
@@ -230,6 +232,8 @@ class ExplorationActor(Actor):
             await self._write(m.EndExplorationLease(fence=fence, why=why))
         except NotWritten as not_written:
             self.log.warning("lease_not_ended", fence=fence, reason=str(not_written))
+            return False
+        return True
 
     async def _write(self, call: m.Call[m.T]) -> m.T:
         """Have the store carry out a call, and return its result. Raises NotWritten without confirmation."""

@@ -22,7 +22,7 @@ RESETS_FAILED_MOST = 6
 """After so many failed resets, without one that showed a screen, exploration of the task ends."""
 
 START = Way(screen_id=0, begins_with_reset=True, hops=())
-"""The way to the start screen before it is known."""
+"""The way to a start screen that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Assignment:
 
     way: Way
     screen_id: int | None
-    """The screen to lease; None before any screen is known."""
+    """The screen to lease; None for the start screen that a reset shows, if it is not known or varies."""
     repeats: str = ""
     """Key of a known action to repeat there; empty: expand the screen."""
 
@@ -113,9 +113,7 @@ def _expansion(
     settings: ExplorationSettings,
 ) -> Assignment | Waiting | AllExplored:
     if settings.strategy == "random":
-        root = graph.roots[0]
-        way = Way(screen_id=root, begins_with_reset=True, hops=())
-        return Waiting() if root in held else Assignment(way=way, screen_id=root)
+        return _walk(graph.roots, held)
     open_screens = frontier(graph, given_up, settings.max_depth)
     way_there = nearest(graph, at, lambda one: one in open_screens and one not in held)
     if way_there is not None:
@@ -123,6 +121,16 @@ def _expansion(
     if held:
         return Waiting()
     return AllExplored("every action was tried on every screen that known ways lead to")
+
+
+def _walk(roots: Collection[int], held: Collection[int]) -> Assignment | Waiting:
+    """Return an assignment to walk at random from the start screen: from whichever is shown, if it varies."""
+    if all(root in held for root in roots):
+        return Waiting()
+    if len(roots) > 1:
+        return Assignment(way=START, screen_id=None)
+    (root,) = roots
+    return Assignment(way=Way(screen_id=root, begins_with_reset=True, hops=()), screen_id=root)
 
 
 def _repetition(

@@ -45,7 +45,7 @@ class ExplorationWriter(RecordWriter):
     ) -> HeldLease:
         """Give an explorer the right to expand a screen, and end the lease that this explorer had before.
 
-        screen_id   None before any screen is known
+        screen_id   None for the start screen that the explorer will show, if it is not known or varies
 
         Raises StoreConflict if another explorer holds the screen.
         """

@@ -13,7 +13,7 @@ import torch
 from structlog.testing import capture_logs
 
 from actors.actor import Actor, Sender, Stop, receives
-from actors.errors import WorkOverdue
+from actors.errors import AskTimeout, WorkOverdue
 from actors.future import Future
 from actors.testing import InMemorySystem
 from dart.config.config import Config
@@ -25,6 +25,7 @@ from dart.core.records import Event
 from dart.core.types import GenerateRequest, Generation
 from dart.environments import factory
 from dart.environments.faults import EnvironmentFault, ResetFailed
+from dart.environments.protocol import Observation
 from dart.exploration import actor as exploration_module
 from dart.exploration.actor import OVER_POLL_S, ExplorerActor, ExploringEnvironmentActor
 from dart.exploration.candidates import candidates_of
@@ -40,6 +41,7 @@ from dart.inference.transformers_engine import TransformersEngine
 from dart.policy.load import load
 from dart.policy.placement import ModelPlacement
 from dart.store.actor import StoreActor
+from dart.store.client import WRITE_DEADLINE_S
 from dart.store.errors import StoreBusy
 from dart.store.reader import StoreReader
 from dart.store.run_blobs import run_blobs
@@ -454,6 +456,32 @@ def test_a_lease_without_reports_expires(make: Callable[..., System]) -> None:
     assert system.held() == []
 
 
+def test_while_the_store_does_not_answer_no_explorer_waits_for_more_than_one_overdue_lease(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write to a store that does not answer keeps the owner for 15 s."""
+    system = make(lease_s=10.0, tasks=[TASK, OTHER_TASK])
+    for number in range(4):
+        leased(system, explorer=f"explorer-{number:03d}")
+    asked: list[Any] = []
+
+    def silent(owner: ExplorationActor, _: str, call: Any, **__: Any) -> Future[Any]:
+        asked.append(call)
+        late: Future[Any] = Future()
+        owner.after(WRITE_DEADLINE_S, lambda: late.fail(AskTimeout("the store does not answer")))
+        return late
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExplorationActor, "ask", silent)
+        system.bench.advance(10.0 + OVERDUE_CHECK_S)
+        answer = system.bench.ask("exploration", request(None), deadline_s=60.0)
+        system.bench.advance(2 * WRITE_DEADLINE_S + 1.0)
+        assert isinstance(answer.result(), m.NoWorkYet)
+        assert [type(call) for call in asked[:2]] == [m.EndExplorationLease, m.LeaseScreen]
+    system.bench.advance(WRITE_DEADLINE_S + 2 * OVERDUE_CHECK_S)
+    assert system.held() == []
+
+
 def is_busy(*_: Any, **__: Any) -> Any:
     """A read of a record whose server does not answer."""
     raise StoreBusy("the server does not answer")
@@ -485,13 +513,16 @@ def test_a_report_that_was_recorded_before_the_record_was_busy_is_recorded_once(
         reads.append(1)
         return follow(follower) if len(reads) == 1 else is_busy()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(GraphFollower, "follow", busy_after_the_first)
-        assert isinstance(answered(system, report), m.NoWorkYet)
+    with capture_logs() as logged:
+        with monkeypatch.context() as patch:
+            patch.setattr(GraphFollower, "follow", busy_after_the_first)
+            assert isinstance(answered(system, report), m.NoWorkYet)
+        assert len(system.graph().steps) == 1
+        system.bench.advance(2.0)
+        assert answered(system, report).holds
+        assert answered(system, report).holds, "its reply was lost"
     assert len(system.graph().steps) == 1
-    system.bench.advance(2.0)
-    assert answered(system, report).holds
-    assert len(system.graph().steps) == 1
+    assert [event["screen"] for event in logged if event["event"] == "screen_found"] == [1]
 
 
 def test_requests_that_came_during_the_read_of_a_busy_record_are_answered_without_another_read(
@@ -648,6 +679,25 @@ def test_each_lease_of_a_random_walk_has_all_its_actions(make: Callable[..., Sys
     system.start_explorers("explorer-000")
     system.until(lambda: not system.bench.is_alive("exploration"))
     assert (system.sites["explorer-000"].resets, len(system.sites["explorer-000"].shown)) == (5, 30)
+
+
+def test_a_random_walk_on_a_site_whose_start_varies_spends_one_action_of_a_lease_on_its_reset(
+    make: Callable[..., System], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reset = MadeUpSite.reset
+
+    async def reset_to_another(self: MadeUpSite, *given: Any, **named: Any) -> Observation:
+        self.start = "home" if self.resets % 2 else "sale"
+        return await reset(self, *given, **named)
+
+    monkeypatch.setattr(MadeUpSite, "reset", reset_to_another)
+    system = make({"home": ("home",), "sale": ("sale",)}, strategy="random", lease_actions=6, actions=42)
+    system.start_explorers("explorer-000")
+    system.until(lambda: not system.bench.is_alive("exploration"))
+    graph, site = system.graph(), system.sites["explorer-000"]
+    assert len(graph.roots) == 2
+    # The second reset shows another start screen than the lease is for.
+    assert (site.resets, len(site.shown), graph.actions) == (7, 36, 43)
 
 
 def test_each_call_of_an_explorer_has_the_deadline_of_the_configuration(

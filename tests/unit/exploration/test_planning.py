@@ -13,6 +13,7 @@ from dart.exploration.graph import Graph
 from dart.exploration.memory_q import constant_prior
 from dart.exploration.planning import (
     RESETS_FAILED_MOST,
+    START,
     AllExplored,
     Assignment,
     Waiting,
@@ -161,6 +162,15 @@ def test_random_walks_begin_one_after_the_other_at_the_start_screen() -> None:
     assert isinstance(found, Assignment)
     assert (found.screen_id, found.way.begins_with_reset, found.way.hops) == (1, True, ())
     assert next_assignment(graph, 2, held={1}, given_up=(), settings=settings) == Waiting()
+
+
+def test_a_random_walk_begins_at_whichever_start_screen_is_shown_if_it_varies() -> None:
+    graph, settings = chain(3), SETTINGS.model_copy(update={"strategy": "random"})
+    graph.add_step(step(60, None, "", Effect.KNOWN_SCREEN, 2, is_expansion=False))
+    for held in ((), (1,), (2,)):
+        found = next_assignment(graph, 3, held, given_up=(), settings=settings)
+        assert found == Assignment(way=START, screen_id=None)
+    assert next_assignment(graph, 3, held=(1, 2), given_up=(), settings=settings) == Waiting()
 
 
 def test_an_action_is_not_repeated_that_is_gone_or_was_not_there_when_its_screen_was_found() -> None:
