@@ -401,7 +401,7 @@ def lock_holder(root: Path) -> LockHolder | None:
     try:
         fd = os.open(paths.lock, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotRunningError(f"there is no run in {root}; name its directory with --run-dir") from None
+        raise NotRunningError(f"there is no run in {root}; {_name_another(root)}") from None
     try:
         return None if _try_lock(fd, fcntl.LOCK_SH) else _recorded(fd)
     finally:
@@ -437,11 +437,15 @@ def latest_run(folder: Path, *, trains: bool = False) -> Path:
     runs = [run for run in found if not (trains and _untrained_kind(run))]
     if not runs:
         but = " but explorations and evaluations, which `dartrl explore` and `dartrl eval` continue"
-        raise NotRunningError(
-            f"there is no run in {folder}/{but if found else ''}; name its directory with --run-dir"
-        )
+        raise NotRunningError(f"there is no run in {folder}/{but if found else ''}; {_name_another(folder)}")
     runs.sort(key=lambda run: (run.config.exists(), run.lock.stat().st_mtime), reverse=True)
     return next((run.root for run in runs if holder(run.root) is not None), runs[0].root)
+
+
+def _name_another(folder: Path) -> str:
+    """Return what to do about a folder without a run, with the place where a relative path was looked up."""
+    looked_up = "" if folder.is_absolute() else f" (the working directory is {Path.cwd()})"
+    return f"name its directory with --run-dir{looked_up}"
 
 
 def plays_tasks(paths: RunPaths) -> bool:

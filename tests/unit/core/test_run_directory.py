@@ -305,6 +305,19 @@ def test_asking_about_a_run_that_never_was_is_an_error(tmp_path: Path) -> None:
         latest_run(tmp_path)
 
 
+def test_a_relative_directory_without_a_run_is_named_with_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    remedy = f"name its directory with --run-dir \\(the working directory is {tmp_path}\\)$"
+    with pytest.raises(NotRunningError, match=f"^there is no run in runs/laptop; {remedy}"):
+        holder(Path("runs/laptop"))
+    with pytest.raises(NotRunningError, match=f"^there is no run in runs/; {remedy}"):
+        latest_run(Path("runs"))
+    with pytest.raises(NotRunningError, match=r"; name its directory with --run-dir$"):
+        holder(tmp_path / "runs" / "laptop")
+
+
 def test_the_latest_run_is_found_when_none_is_running(tmp_path: Path) -> None:
     for name, started in (("old", 100), ("new", 200), ("older", 50)):
         (tmp_path / name).mkdir()
