@@ -30,6 +30,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any, TypeVar
 
+from benchmarks.intervals import half_width
 from benchmarks.matching_calibration import (
     LabelledPair,
     OperatingPoint,
@@ -70,9 +71,6 @@ CONTEXT_BYTES = 400
 """So much the small policy takes in any case."""
 POLICY = Path(__file__).parents[1] / "configs" / "base-policy"
 OUT = Path(__file__).parent / "out" / "exploration.json"
-
-STUDENT_T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}
-"""97.5 % quantile of Student's t by the number of seeds, or of tasks."""
 
 LEASE_S = 3600.0
 
@@ -410,10 +408,8 @@ def area_under(counts: Sequence[tuple[int, int]], actions: int) -> float:
 
 def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
     """Mean, and half of its 95 % interval; infinite for one value."""
-    half = float("inf")
-    if len(values) in STUDENT_T_95:
-        half = STUDENT_T_95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
-    return statistics.fmean(values), half
+    half = half_width(values)
+    return statistics.fmean(values), float("inf") if half is None else half
 
 
 def rows_of(walks: Sequence[Walk], budgets: Sequence[int]) -> Iterator[dict[str, Any]]:

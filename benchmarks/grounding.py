@@ -30,6 +30,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import grounding_controls as controls
+from benchmarks.intervals import half_width
 from dart.config.sections import GroundingSettings
 from dart.core.screenspot import ANNOTATIONS, GroundingSample, read_screenspot
 from dart.environments.sites.catalogue import SITES as SITE_NAMES
@@ -55,9 +56,6 @@ VERIFIER_LR = 5e-4
 """The verifier starts from a trained model, as GUI-Actor's does, so it needs smaller steps."""
 
 ATTRIBUTES = ("kind", "colour", "shape", "order")
-
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
-"""Two-sided 95 % quantile of Student's t for this many seeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,9 +246,8 @@ def measure_verifier(
 
 def mean_with_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean over seeds and half the width of its 95 % interval; not a number with one seed."""
-    if len(values) < 2:
-        return values[0], math.nan
-    return statistics.fmean(values), T_95[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
+    half = half_width(values)
+    return statistics.fmean(values), math.nan if half is None else half
 
 
 def lines(found: Sequence[Cell], costs: Sequence[Cost]) -> Iterator[str]:

@@ -20,7 +20,6 @@ OUT/comparison.md and .json then hold the differences of the second from the fir
 
 import argparse
 import json
-import math
 import os
 import shutil
 import statistics
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.actors import machine
+from benchmarks.intervals import half_width
 from benchmarks.runs import REPOSITORY, Run, discard, training
 from dart.store.reader import StoreReader
 from dart.telemetry.events import ALARM
@@ -62,9 +62,6 @@ QUICK: Mapping[str, Any] = {
 }
 """Only to see that it works."""
 
-T_95 = (math.nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""Two-sided 95 % quantiles of Student's t, by degrees of freedom."""
-
 Reports = Mapping[int, Mapping[str, Any]]
 """By seed, what its run wrote."""
 
@@ -89,12 +86,8 @@ class Spread:
 
     @property
     def half_width(self) -> float | None:
-        """Of the 95 % interval of the mean over runs (Student's t); None with fewer than two runs."""
-        freedom = len(self.values) - 1
-        if freedom < 1:
-            return None
-        t = T_95[min(freedom, len(T_95) - 1)]
-        return t * statistics.stdev(self.values) / math.sqrt(len(self.values))
+        """Of the 95 % interval of the mean over runs; None with fewer than two runs."""
+        return half_width(self.values)
 
     def to_json(self) -> dict[str, Any]:
         half = self.half_width
