@@ -15,8 +15,9 @@ from dart.inspect.time_budget import TimeBudget
 from dart.store.reader import StoreReader
 
 WINDOW = 100
-"""Number of trajectories for each point of the curve over all tasks. The 95 % interval of a point is about
-±10 percentage points."""
+"""Number of trajectories for each point of the curve over all tasks. The 95 % interval of so many independent
+episodes is about ±10 percentage points. Episodes of a group are alike, so the true one is about twice as
+wide."""
 
 TASK_WINDOW = 30
 """Number of trajectories for each point of the faint curve of one task."""

@@ -35,8 +35,8 @@ class EpisodeCounts(NamedTuple):
 
 MINUTE_S = 60.0
 EPISODES_PER_POINT = 100
-"""Number of episodes for each point of the success curve; its 95 % interval is about ±10 percentage
-points."""
+"""Number of episodes for each point of the success curve. The 95 % interval of so many independent episodes
+is about ±10 percentage points. Episodes of a group are alike, so the true one is about twice as wide."""
 
 KNOWN_SHARE = 0.25
 """Smallest share of a bin that load events must cover, so that the value of the bin is drawn."""

@@ -172,7 +172,7 @@ def _success(played: Mapping[int, EpisodeCounts], bins: Bins, dots: Sequence[Dot
         "Success while training",
         [line],
         bins.span,
-        about=f"{behind}band: 95 % interval{measured}",
+        about=f"{behind}band: 95 % interval of as many independent episodes{measured}",
         empty="not enough episodes in this time",
         dots=dots,
         is_percent=True,

@@ -38,6 +38,7 @@ from tests.unit.web.conftest import TOKEN
 ADDRESSES = {
     "/": [
         "Success while training",
+        "95 % interval of as many independent episodes",
         "Utilisation",
         "Staleness",
         "issued 8 = trained 4",
