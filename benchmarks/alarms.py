@@ -166,9 +166,9 @@ FAULTS: dict[str, Fault] = {
                 LearningAlarm.LOGPROB_MISMATCH,
                 LearningAlarm.ENTROPY_COLLAPSE,
                 LearningAlarm.ONE_ACTION,
-                LearningAlarm.EQUAL_REWARDS,
             }
-        ),
+        )
+        | STUCK,
         lambda: Faults(temperature=0.05),
     ),
     "screen_empty": Fault(
@@ -323,7 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--only", nargs="*", choices=list(FAULTS), default=list(FAULTS))
-    parser.add_argument("--healthy", type=int, default=14, help="rounds before the fault")
+    parser.add_argument("--healthy", type=int, default=6, help="rounds before the fault; 14 solve the tasks")
     parser.add_argument("--rounds", type=int, default=12, help="most rounds with the fault")
     parser.add_argument("--records", nargs="*", type=Path, default=[], help="run directories to replay")
     parser.add_argument("--quick", action="store_true", help="one seed, two faults, few rounds")

@@ -336,6 +336,8 @@ class FinishedEpisode:
 
     rollout_id: int
     group_id: int
+    rollouts_wanted: int
+    """Number of rollouts of its group."""
     task_id: str
     reward: float
     num_steps: int

@@ -112,7 +112,7 @@ class AlarmMonitor:
         while window := self._next_window(reader):
             answers = self._add(reader, window, is_measured=True)
             assert answers is not None
-            yield self._history.figures(window, answers)
+            yield self._history.figures(answers)
 
     def _next_window(self, reader: StoreReader) -> Sequence[FinishedEpisode]:
         """Return the episodes of the window after the last one; empty while there are too few for a

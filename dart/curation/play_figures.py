@@ -4,6 +4,7 @@ Success and lengths are compared task by task. The curator changes which tasks a
 over a window may only mean that its tasks are harder.
 """
 
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from statistics import fmean
 from dart.config.alarm_names import LearningAlarm
 from dart.core.records import FinishedEpisode
 from dart.core.types import Step
+from dart.curation.groups import SPREAD
 from dart.curation.learning_alarms import Measured
 
 REFERENCE_WINDOWS = 2
@@ -25,11 +27,21 @@ The rewards of a group are alike, because its rollouts begin at the same screen.
 about one task: in a recorded run a task had 66 % success over 32 episodes and later 3 %, while the policy
 improved."""
 
+BEST_OF_ALL, NEWEST_OF_ALL = 512, 192
+"""Smallest numbers of episodes, over all tasks, of which the best mean success of the tasks and the present
+one are computed. A run of few tasks takes more than RECENT episodes of each. The best one takes more, because
+the best of many means over few groups is far above the true success, so that success would seem to fall."""
+
+SOLVED_FROM = 0.9
+"""A task counts as solved if its success rate over its newest RECENT episodes is at least this, and was below
+it before."""
+
 LEARNED_FROM = 0.4
 """A task counts as learned if its best success rate was at least this."""
 
 GROUPS_LEAST = 4
-"""Number of groups that a window must have for the alarm about equal rewards to be measured."""
+"""Smallest number of groups for a measurement of the alarm about equal rewards. Where a window has fewer, or
+groups are left out, the next window adds its own."""
 
 BEFORE, BEFORE_LEAST = 64, 8
 """Largest number of groups before a streak (`Streak`) that its probability is estimated from, and the
@@ -88,7 +100,7 @@ class Streak:
     length: int = 0
 
     def add(self, rewards: Sequence[float]) -> None:
-        reward = rewards[0] if len(set(rewards)) == 1 else None
+        reward = _equal_reward(rewards)
         if reward != self.reward:
             self.before.extend([self.reward] * self.length)
             self.reward, self.length = reward, 0
@@ -104,17 +116,48 @@ class Streak:
         return share ** min(self.length, STREAK_MOST)
 
 
+class GroupsInPlay:
+    """Puts the episodes of groups together. A group may begin in one window and end in a later one."""
+
+    def __init__(self) -> None:
+        self._rewards: dict[int, tuple[str, list[float]]] = {}
+        """Task and rewards so far of each group that has not ended, by group id."""
+
+    def ended(self, episodes: Sequence[FinishedEpisode]) -> list[tuple[str, Sequence[float]]]:
+        """Add the episodes of a window. Return task and rewards of each group with two episodes or more that
+        has ended, in order.
+
+        A group ends with its last rollout. A group of which a rollout was dropped ends with the first window
+        that has none of its episodes.
+        """
+        played = {episode.group_id for episode in episodes}
+        ended = [self._rewards.pop(group_id) for group_id in [*self._rewards] if group_id not in played]
+        for episode in episodes:
+            of_group = self._rewards.setdefault(episode.group_id, (episode.task_id, []))
+            of_group[1].append(episode.reward)
+            if len(of_group[1]) == episode.rollouts_wanted:
+                ended.append(self._rewards.pop(episode.group_id))
+        return [(task_id, rewards) for task_id, rewards in ended if len(rewards) > 1]
+
+
+def _equal_reward(rewards: Sequence[float]) -> float | None:
+    """Return the reward of a group in which all rewards are equal, else None."""
+    return rewards[0] if max(rewards) - min(rewards) <= SPREAD else None
+
+
 @dataclass(slots=True)
 class _Task:
     """The history of one task."""
 
-    successes: deque[bool] = field(default_factory=lambda: deque(maxlen=TASK_RECENT))
+    successes: deque[bool] = field(default_factory=lambda: deque(maxlen=BEST_OF_ALL))
     steps: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
     played: int = 0
     best: float = 0.0
     """Best success rate over `TASK_RECENT` episodes in a row."""
     steps_at_start: float = 0.0
     """Mean number of steps of the task's first `RECENT` episodes."""
+    was_unsolved: bool = False
+    """Whether its success rate over `RECENT` episodes in a row was ever below `SOLVED_FROM`."""
 
     def add(self, episode: FinishedEpisode, success_above: float) -> None:
         self.successes.append(episode.reward > success_above)
@@ -122,17 +165,25 @@ class _Task:
         self.played += 1
         if self.played == RECENT:
             self.steps_at_start = fmean(self.steps)
+        if self.played >= RECENT:
+            self.was_unsolved = self.was_unsolved or self.success(RECENT) < SOLVED_FROM
         if self.played >= TASK_RECENT:
-            self.best = max(self.best, fmean(self.successes))
+            self.best = max(self.best, self.success(TASK_RECENT))
+
+    def success(self, last: int) -> float:
+        """Return the success rate over its newest `last` episodes, or over all if there are fewer."""
+        return fmean(list(self.successes)[-last:])
 
     @property
-    def recent_success(self) -> float:
-        return fmean(list(self.successes)[-RECENT:])
+    def is_solved(self) -> bool:
+        """Whether the run has solved the task. A task that hardly failed from the start was not solved by
+        it."""
+        return self.was_unsolved and self.success(RECENT) >= SOLVED_FROM
 
     @property
     def fall(self) -> float:
         """Share of its best success rate that the task has lost; 0 for a task that was never learned."""
-        return 1.0 - fmean(self.successes) / self.best if self.best >= LEARNED_FROM else 0.0
+        return 1.0 - self.success(TASK_RECENT) / self.best if self.best >= LEARNED_FROM else 0.0
 
     @property
     def length_factor(self) -> float | None:
@@ -152,7 +203,18 @@ class PlayHistory:
         """trained   the tasks that the run trains now"""
         self._success_above = success_above
         self._trained = frozenset(trained)
+        tasks = max(1, len(self._trained))
+        self._of_best = max(RECENT, math.ceil(BEST_OF_ALL / tasks))
+        """Number of episodes of each task of which the best mean success is computed."""
+        self._of_newest = max(RECENT, math.ceil(NEWEST_OF_ALL / tasks))
+        """Number of episodes of each task of which the present mean success is computed."""
         self._tasks: defaultdict[str, _Task] = defaultdict(_Task)
+        self._groups = GroupsInPlay()
+        self._compared: list[bool] = []
+        """Whether all rewards are equal, for each group of the last window's measurement; empty if it has
+        none."""
+        self._not_compared: list[bool] = []
+        """The same of earlier groups that were too few for a measurement."""
         self._streak = Streak()
         self._has_met_all = False
         """Whether the last window had no task for the first time."""
@@ -170,28 +232,24 @@ class PlayHistory:
         """
         trained = [episode for episode in episodes if episode.task_id in self._trained]
         self._meet({episode.task_id for episode in trained})
+        ended = self._groups.ended(trained)
+        self._compare(ended)
         for episode in trained:
             self._tasks[episode.task_id].add(episode, self._success_above)
-        for rewards in _groups_of(trained):
+        for _, rewards in ended:
             self._streak.add(rewards)
         self._windows += 1
         self._update_success()
         if answers is not None and self._windows <= REFERENCE_WINDOWS:
             self._at_start.append(answers)
 
-    def figures(
-        self, episodes: Sequence[FinishedEpisode], answers: AnswerFigures
-    ) -> dict[LearningAlarm, Measured]:
-        """Return the measurements of the window that was added last.
-
-        episodes   the episodes of the window
-        answers    the measurements of its answers
-        """
+    def figures(self, answers: AnswerFigures) -> dict[LearningAlarm, Measured]:
+        """Return the measurements of the window that was added last; `answers` are those of its answers."""
         return dict(
             [
                 *self._of_answers(answers),
                 *self._of_success(),
-                *self._of_groups(episodes),
+                *self._of_groups(),
                 *self._of_lengths(answers),
                 self._of_streak(),
             ]
@@ -205,21 +263,40 @@ class PlayHistory:
             self._streak = Streak()
         self._has_met_all = not has_new
 
+    def _compare(self, ended: Collection[tuple[str, Sequence[float]]]) -> None:
+        """Measure whether the rewards of groups are equal, once there are as many groups as have ended in
+        this window.
+
+        A group in which a task succeeds altogether that the run has solved is left out: the run has reached
+        its aim there, and nothing is wrong.
+        """
+        solved = {name for name, task in self._tasks.items() if task.is_solved}
+        compared = []
+        for task_id, rewards in ended:
+            reward = _equal_reward(rewards)
+            if reward is None or reward <= self._success_above or task_id not in solved:
+                compared.append(reward is not None)
+        waiting, wanted = [*self._not_compared, *compared], max(GROUPS_LEAST, len(ended))
+        is_enough = len(waiting) >= wanted
+        self._compared = waiting[-wanted:] if is_enough else []
+        self._not_compared = [] if is_enough else waiting
+
     def _update_success(self) -> None:
-        """Count the tasks that were played `RECENT / 2` times, once they are half of all, and update the best
-        mean success. If other tasks count than before, it changes by as much as the mean, because that is
-        neither a rise nor a fall."""
-        played = [name for name, task in self._tasks.items() if task.played >= RECENT / 2]
+        """Count the tasks that were played half as often as the best mean takes episodes of each, once they
+        are half of all, and update the best mean success. If other tasks count than before, it changes by as
+        much as the mean, because that is neither a rise nor a fall."""
+        played = [name for name, task in self._tasks.items() if task.played >= self._of_best / 2]
         if 2 * len(played) >= len(self._tasks) and played != self._counted:
             if self._counted:
-                self._best_success += self._mean_success(played) - self._mean_success(self._counted)
+                before = self._mean_success(self._counted, self._of_best)
+                self._best_success += self._mean_success(played, self._of_best) - before
             self._counted = played
         if self._counted:
-            self._best_success = max(self._best_success, self._mean_success(self._counted))
+            self._best_success = max(self._best_success, self._mean_success(self._counted, self._of_best))
 
-    def _mean_success(self, names: Collection[str]) -> float:
-        """Return the mean over tasks of their recent success rates."""
-        return fmean(self._tasks[name].recent_success for name in names)
+    def _mean_success(self, names: Collection[str], last: int) -> float:
+        """Return the mean over tasks of their success rates, each over its newest `last` episodes."""
+        return fmean(self._tasks[name].success(last) for name in names)
 
     def _of_answers(self, answers: AnswerFigures) -> Iterator[tuple[LearningAlarm, Measured]]:
         at_start = [one.entropy for one in self._at_start if one.entropy]
@@ -236,19 +313,19 @@ class PlayHistory:
 
     def _of_success(self) -> Iterator[tuple[LearningAlarm, Measured]]:
         if self._counted:
-            success = self._mean_success(self._counted)
-            text = f"mean success of the tasks {success:.0%}, at best {self._best_success:.0%}"
-            yield LearningAlarm.SUCCESS_FALLS, Measured(self._best_success - success, text)
+            success = self._mean_success(self._counted, self._of_newest)
+            best = max(success, self._best_success)
+            text = f"mean success of the tasks {success:.0%}, at best {best:.0%}"
+            yield LearningAlarm.SUCCESS_FALLS, Measured(best - success, text)
         if self._tasks:
             name, worst = max(self._tasks.items(), key=lambda item: item[1].fall)
-            text = f"success of {name} {fmean(worst.successes):.0%}, at best {worst.best:.0%}"
+            text = f"success of {name} {worst.success(TASK_RECENT):.0%}, at best {worst.best:.0%}"
             yield LearningAlarm.TASK_UNLEARNED, Measured(worst.fall, text)
 
-    def _of_groups(self, episodes: Sequence[FinishedEpisode]) -> Iterator[tuple[LearningAlarm, Measured]]:
-        compared = _groups_of([episode for episode in episodes if episode.task_id in self._trained])
-        if len(compared) >= GROUPS_LEAST:
-            share = sum(len(set(rewards)) == 1 for rewards in compared) / len(compared)
-            text = f"{share:.0%} of {len(compared)} groups have equal rewards"
+    def _of_groups(self) -> Iterator[tuple[LearningAlarm, Measured]]:
+        if self._compared:
+            share = fmean(self._compared)
+            text = f"{share:.0%} of {len(self._compared)} groups have equal rewards"
             yield LearningAlarm.EQUAL_REWARDS, Measured(share, text)
 
     def _of_lengths(self, answers: AnswerFigures) -> Iterator[tuple[LearningAlarm, Measured]]:
@@ -276,11 +353,3 @@ class PlayHistory:
                 f"{before} of the {len(streak.before)} groups before"
             )
         return LearningAlarm.EVALUATOR_STUCK, Measured(streak.chance, text)
-
-
-def _groups_of(episodes: Sequence[FinishedEpisode]) -> list[list[float]]:
-    """Return the rewards of each group that has at least two episodes in `episodes`."""
-    groups: defaultdict[int, list[float]] = defaultdict(list)
-    for episode in episodes:
-        groups[episode.group_id].append(episode.reward)
-    return [rewards for rewards in groups.values() if len(rewards) > 1]

@@ -121,7 +121,9 @@ STEPS_SINCE = "SELECT coalesce(sum(num_steps), 0) FROM trajectories WHERE stored
 REWARDS_OVER_TIME = "SELECT task_id, reward, stored_unix_s FROM trajectories ORDER BY stored_unix_s"
 NEWEST_STORED_UNIX_S = "SELECT max(stored_unix_s) FROM trajectories"
 FINISHED_EPISODES = """
-    SELECT rollout_id, group_id, task_id, reward, num_steps, steps_sha256, stored_unix_s FROM trajectories
+    SELECT rollout_id, group_id, task_id, reward, num_steps, steps_sha256, stored_unix_s,
+        (SELECT rollouts_wanted FROM groups WHERE groups.group_id = trajectories.group_id) AS rollouts_wanted
+    FROM trajectories
     WHERE stored_unix_s >= :since_unix_s AND (stored_unix_s > :since_unix_s OR rollout_id > :after)
     ORDER BY stored_unix_s, rollout_id LIMIT :limit
 """

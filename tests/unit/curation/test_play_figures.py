@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
+from random import Random
 
 from dart.config.alarm_names import LearningAlarm
 from dart.config.sections import AlarmsSettings
@@ -28,6 +29,7 @@ def group(rewards: list[float], task_id: str = "a", num_steps: int = 2) -> list[
         FinishedEpisode(
             rollout_id=next(NUMBERS),
             group_id=group_id,
+            rollouts_wanted=len(rewards),
             task_id=task_id,
             reward=reward,
             num_steps=num_steps,
@@ -41,6 +43,7 @@ def group(rewards: list[float], task_id: str = "a", num_steps: int = 2) -> list[
 MANY = [f"task-{number}" for number in range(16)]
 MIXED = [1.0, 0.0, 1.0, 0.0]
 FAILED = [0.0] * 4
+SUCCEEDED = [1.0] * 4
 
 
 class Played:
@@ -54,7 +57,7 @@ class Played:
     ) -> dict[LearningAlarm, Measured]:
         episodes = [episode for one in groups for episode in one]
         self.history.add_window(episodes, answers)
-        return self.history.figures(episodes, answers)
+        return self.history.figures(answers)
 
     def windows(self, number: int, rewards: list[float], task_id: str = "a") -> dict[LearningAlarm, Measured]:
         found: dict[LearningAlarm, Measured] = {}
@@ -157,6 +160,87 @@ def test_the_share_of_groups_without_spread_is_measured() -> None:
     assert found[LearningAlarm.EQUAL_REWARDS].value == 0.5
     few = played.window(group(FAILED), group(FAILED))
     assert LearningAlarm.EQUAL_REWARDS not in few, "two groups say nothing"
+
+
+def test_few_groups_are_measured_with_those_of_the_next_window() -> None:
+    played = Played()
+    few = [played.window(group(FAILED), group(MIXED)) for _ in range(4)]
+    assert [LearningAlarm.EQUAL_REWARDS in found for found in few] == [False, True, False, True]
+    assert few[3][LearningAlarm.EQUAL_REWARDS].text == "50% of 4 groups have equal rewards"
+
+
+def test_a_group_that_a_window_cuts_is_measured_once_and_whole() -> None:
+    played = Played()
+    cut = group([0.0, 0.0, 1.0, 1.0])
+    before = played.window(*(group(FAILED) for _ in range(4)), cut[:2])
+    assert before[LearningAlarm.EQUAL_REWARDS].text == "100% of 4 groups have equal rewards"
+    after = played.window(cut[2:], *(group(FAILED) for _ in range(3)))
+    assert after[LearningAlarm.EQUAL_REWARDS].text == "75% of 4 groups have equal rewards"
+    assert after[LearningAlarm.EVALUATOR_STUCK].text.startswith("in the last 3 groups every reward is 0")
+
+
+def test_a_group_without_its_last_rollout_has_ended_when_a_window_has_none_of_it() -> None:
+    played = Played()
+    played.window(*(group(FAILED) for _ in range(4)), group(MIXED)[:3])
+    found = played.window(*(group(FAILED) for _ in range(4)))
+    assert found[LearningAlarm.EQUAL_REWARDS].text == "80% of 5 groups have equal rewards"
+
+
+def solved(played: Played, board: AlarmBoard) -> None:
+    """Play a task that succeeds half of the time, and then nearly always."""
+    for _ in range(5):
+        board.next(played.windows(1, MIXED))
+    for _ in range(20):
+        board.next(played.window(*(group(SUCCEEDED) for _ in range(3)), group([1.0, 1.0, 1.0, 0.0])))
+
+
+def test_a_job_that_the_run_has_solved_raises_no_alarm_however_long_it_lasts() -> None:
+    played, board = Played(), AlarmBoard(AlarmsSettings(), ())
+    solved(played, board)
+    assert [board.next(played.windows(1, SUCCEEDED)) for _ in range(50)] == [[]] * 50
+
+
+def test_groups_that_are_left_out_make_no_measurement_smaller() -> None:
+    played = Played()
+    solved(played, AlarmBoard(AlarmsSettings(), ()))
+    measured = []
+    for _ in range(14):
+        found = played.window(*(group(SUCCEEDED) for _ in range(6)), group(FAILED, "hard"))
+        measured += [one.text for alarm, one in found.items() if alarm is LearningAlarm.EQUAL_REWARDS]
+    assert len(measured) == 2, "one of the seven groups of each window counts"
+    assert measured[-1] == "100% of 7 groups have equal rewards"
+
+
+def test_a_solved_task_that_fails_altogether_is_an_alarm() -> None:
+    played, board = Played(), AlarmBoard(AlarmsSettings(off=("evaluator_stuck",)), ())
+    solved(played, board)
+    changes = [change for _ in range(3) for change in board.next(played.windows(1, FAILED))]
+    assert LearningAlarm.EQUAL_REWARDS in [change.rule.alarm for change in changes]
+
+
+def test_a_job_that_is_too_easy_or_too_hard_from_the_start_is_an_alarm() -> None:
+    for rewards in (SUCCEEDED, FAILED, [0.5] * 4):
+        played, board = Played(), AlarmBoard(AlarmsSettings(), ())
+        changes = [change for _ in range(6) for change in board.next(played.windows(1, rewards))]
+        assert [(change.rule.alarm, change.is_raised) for change in changes] == [
+            (LearningAlarm.EQUAL_REWARDS, True)
+        ]
+
+
+def test_success_of_one_task_does_not_fall_because_some_screens_are_harder() -> None:
+    for seed in range(3):
+        draw, played, board = Random(seed), Played(trained=("a",)), AlarmBoard(AlarmsSettings(), ())
+        for _ in range(200):
+            groups = [group(draw.choice((SUCCEEDED, FAILED, MIXED))) for _ in range(16)]
+            assert board.next(played.window(*groups)) == [], "half of the episodes succeed all the time"
+
+
+def test_a_fall_of_the_only_task_is_found() -> None:
+    played, board = Played(trained=("a",)), AlarmBoard(AlarmsSettings(off=("evaluator_stuck",)), ())
+    for _ in range(50):
+        board.next(played.windows(1, [1.0, 1.0, 1.0, 0.0]))
+    raised = [board.next(played.windows(1, [0.0, 0.0, 1.0, 0.0])) for _ in range(25)]
+    assert [change.rule.alarm for changes in raised for change in changes] == [LearningAlarm.SUCCESS_FALLS]
 
 
 def test_groups_of_one_reward_in_a_row_are_unlikely_only_where_they_were_rare() -> None:

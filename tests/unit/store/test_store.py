@@ -125,6 +125,7 @@ def test_a_reader_finds_every_episode_in_order_although_the_clock_is_set_back(
             found += store.finished_episodes(after=found[-1] if found else None)
     assert [episode.rollout_id for episode in found] == [leased.rollout_id for leased in stored]
     assert (found[0].stored_unix_s, found[-1].stored_unix_s) == (NOW, NOW + 100)
+    assert {episode.rollouts_wanted for episode in found} == {4}
 
 
 def test_a_repeated_report_is_a_duplicate_even_after_training(store: Store) -> None:
