@@ -917,7 +917,7 @@ class AlarmsSettings(Section):
     and trainer for the same version, in nats per token."""
     equal_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """equal_rewards is raised at or above this value: the share of the groups of a window in which all
-    rewards are equal. Groups in which a task succeeds that the run has solved are left out."""
+    rewards are equal. Groups in which a task succeeds that the run has solved count as others."""
     action_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """one_action is raised at or above this value: the share of the steps of a window that have the most
     frequent action. Actions with other coordinates are other actions."""

@@ -40,8 +40,8 @@ LEARNED_FROM = 0.4
 """A task counts as learned if its best success rate was at least this."""
 
 GROUPS_LEAST = 4
-"""Smallest number of groups for a measurement of the alarm about equal rewards. Where a window has fewer, or
-groups are left out, the next window adds its own."""
+"""Smallest number of groups for a measurement of the alarm about equal rewards. Where a window has fewer, the
+next one adds its own."""
 
 BEFORE, BEFORE_LEAST = 64, 8
 """Largest number of groups before a streak (`Streak`) that its probability is estimated from, and the
@@ -211,10 +211,7 @@ class PlayHistory:
         self._tasks: defaultdict[str, _Task] = defaultdict(_Task)
         self._groups = GroupsInPlay()
         self._compared: list[bool] = []
-        """Whether all rewards are equal, for each group of the last window's measurement; empty if it has
-        none."""
-        self._not_compared: list[bool] = []
-        """The same of earlier groups that were too few for a measurement."""
+        """Whether all rewards are equal, for each group of the measurement about equal rewards."""
         self._streak = Streak()
         self._has_met_all = False
         """Whether the last window had no task for the first time."""
@@ -263,23 +260,20 @@ class PlayHistory:
             self._streak = Streak()
         self._has_met_all = not has_new
 
-    def _compare(self, ended: Collection[tuple[str, Sequence[float]]]) -> None:
-        """Measure whether the rewards of groups are equal, once there are as many groups as have ended in
-        this window.
+    def _compare(self, ended: Iterable[tuple[str, Sequence[float]]]) -> None:
+        """Add the groups that have ended to the measurement about equal rewards, or begin a new one.
 
-        A group in which a task succeeds altogether that the run has solved is left out: the run has reached
-        its aim there, and nothing is wrong.
+        Where every rollout succeeds in a task that the run has solved, the run has reached its aim, and
+        nothing is wrong: such a group counts as one whose rewards differ.
         """
         solved = {name for name, task in self._tasks.items() if task.is_solved}
         compared = []
         for task_id, rewards in ended:
             reward = _equal_reward(rewards)
-            if reward is None or reward <= self._success_above or task_id not in solved:
-                compared.append(reward is not None)
-        waiting, wanted = [*self._not_compared, *compared], max(GROUPS_LEAST, len(ended))
-        is_enough = len(waiting) >= wanted
-        self._compared = waiting[-wanted:] if is_enough else []
-        self._not_compared = [] if is_enough else waiting
+            is_aim = reward is not None and reward > self._success_above and task_id in solved
+            compared.append(reward is not None and not is_aim)
+        is_new = max(len(compared), len(self._compared)) >= GROUPS_LEAST
+        self._compared = compared if is_new else [*self._compared, *compared]
 
     def _update_success(self) -> None:
         """Count the tasks that were played half as often as the best mean takes episodes of each, once they
@@ -323,9 +317,9 @@ class PlayHistory:
             yield LearningAlarm.TASK_UNLEARNED, Measured(worst.fall, text)
 
     def _of_groups(self) -> Iterator[tuple[LearningAlarm, Measured]]:
-        if self._compared:
+        if len(self._compared) >= GROUPS_LEAST:
             share = fmean(self._compared)
-            text = f"{share:.0%} of {len(self._compared)} groups have equal rewards"
+            text = f"{share:.0%} of {len(self._compared)} groups have equal rewards and no solved task"
             yield LearningAlarm.EQUAL_REWARDS, Measured(share, text)
 
     def _of_lengths(self, answers: AnswerFigures) -> Iterator[tuple[LearningAlarm, Measured]]:

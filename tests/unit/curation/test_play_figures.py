@@ -166,16 +166,18 @@ def test_few_groups_are_measured_with_those_of_the_next_window() -> None:
     played = Played()
     few = [played.window(group(FAILED), group(MIXED)) for _ in range(4)]
     assert [LearningAlarm.EQUAL_REWARDS in found for found in few] == [False, True, False, True]
-    assert few[3][LearningAlarm.EQUAL_REWARDS].text == "50% of 4 groups have equal rewards"
+    assert few[3][LearningAlarm.EQUAL_REWARDS].text == "50% of 4 groups have equal rewards and no solved task"
 
 
 def test_a_group_that_a_window_cuts_is_measured_once_and_whole() -> None:
     played = Played()
     cut = group([0.0, 0.0, 1.0, 1.0])
     before = played.window(*(group(FAILED) for _ in range(4)), cut[:2])
-    assert before[LearningAlarm.EQUAL_REWARDS].text == "100% of 4 groups have equal rewards"
+    assert (
+        before[LearningAlarm.EQUAL_REWARDS].text == "100% of 4 groups have equal rewards and no solved task"
+    )
     after = played.window(cut[2:], *(group(FAILED) for _ in range(3)))
-    assert after[LearningAlarm.EQUAL_REWARDS].text == "75% of 4 groups have equal rewards"
+    assert after[LearningAlarm.EQUAL_REWARDS].text == "75% of 4 groups have equal rewards and no solved task"
     assert after[LearningAlarm.EVALUATOR_STUCK].text.startswith("in the last 3 groups every reward is 0")
 
 
@@ -183,7 +185,7 @@ def test_a_group_without_its_last_rollout_has_ended_when_a_window_has_none_of_it
     played = Played()
     played.window(*(group(FAILED) for _ in range(4)), group(MIXED)[:3])
     found = played.window(*(group(FAILED) for _ in range(4)))
-    assert found[LearningAlarm.EQUAL_REWARDS].text == "80% of 5 groups have equal rewards"
+    assert found[LearningAlarm.EQUAL_REWARDS].text == "80% of 5 groups have equal rewards and no solved task"
 
 
 def solved(played: Played, board: AlarmBoard) -> None:
@@ -200,15 +202,20 @@ def test_a_job_that_the_run_has_solved_raises_no_alarm_however_long_it_lasts() -
     assert [board.next(played.windows(1, SUCCEEDED)) for _ in range(50)] == [[]] * 50
 
 
-def test_groups_that_are_left_out_make_no_measurement_smaller() -> None:
-    played = Played()
-    solved(played, AlarmBoard(AlarmsSettings(), ()))
-    measured = []
-    for _ in range(14):
-        found = played.window(*(group(SUCCEEDED) for _ in range(6)), group(FAILED, "hard"))
-        measured += [one.text for alarm, one in found.items() if alarm is LearningAlarm.EQUAL_REWARDS]
-    assert len(measured) == 2, "one of the seven groups of each window counts"
-    assert measured[-1] == "100% of 7 groups have equal rewards"
+def test_a_success_of_a_solved_task_is_no_group_that_teaches_nothing() -> None:
+    played, board = Played(), AlarmBoard(AlarmsSettings(), ())
+    solved(played, board)
+    found = played.window(*(group(SUCCEEDED) for _ in range(6)), *(group(FAILED, "hard") for _ in range(2)))
+    assert found[LearningAlarm.EQUAL_REWARDS].value == 0.25
+
+
+def test_the_alarm_about_equal_rewards_is_cleared_when_the_tasks_are_solved() -> None:
+    played, board = Played(), AlarmBoard(AlarmsSettings(off=("evaluator_stuck", "success_falls")), ())
+    solved(played, board)
+    changes = [change for _ in range(5) for change in board.next(played.windows(1, FAILED))]
+    changes += [change for _ in range(9) for change in board.next(played.windows(1, SUCCEEDED))]
+    equal = [change.is_raised for change in changes if change.rule.alarm is LearningAlarm.EQUAL_REWARDS]
+    assert equal == [True, False]
 
 
 def test_a_solved_task_that_fails_altogether_is_an_alarm() -> None:
