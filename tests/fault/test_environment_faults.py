@@ -188,6 +188,17 @@ async def test_a_killed_browser_fails_everything_at_once(environment: MiniWobEnv
     await recovers(environment)
 
 
+async def test_a_process_of_a_dead_browser_that_cannot_end_by_itself_is_killed(
+    environment: MiniWobEnvironment,
+) -> None:
+    stopped = renderer(environment)
+    stopped.suspend()
+    browser(environment).kill()
+    await fails_in_time(environment.step(ELSEWHERE, deadline_s=DEADLINE_S), BrowserDied)
+    assert psutil.wait_procs([stopped], timeout=5)[1] == []
+    await recovers(environment)
+
+
 async def test_a_browser_killed_between_two_episodes_is_replaced_by_the_reset(
     environment: MiniWobEnvironment,
 ) -> None:

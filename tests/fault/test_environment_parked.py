@@ -21,6 +21,7 @@ from dart.core.actions import Scroll, format_action
 from dart.core.types import RolloutLease, RolloutState
 from dart.environments.browser.demonstrations import play
 from dart.environments.browser.dom_queries import click
+from dart.environments.faults import PageCrashed
 from dart.environments.miniwob.environment import MiniWobEnvironment
 from dart.environments.miniwob.oracles import ORACLES
 from dart.store.reader import StoreReader
@@ -105,6 +106,19 @@ async def test_a_reset_wakes_a_parked_page(tmp_path: Path) -> None:
     await environment.reset("miniwob/click-test", 2, deadline_s=DEADLINE_S)
     await environment.step(Scroll(80, 120, "down"), deadline_s=DEADLINE_S)
     assert await environment.inspect("document.visibilityState") == "visible"
+    await environment.close()
+
+
+async def test_a_reset_replaces_a_page_that_crashed_while_it_was_parked(tmp_path: Path) -> None:
+    environment = MiniWobEnvironment(tmp_path)
+    await environment.reset("miniwob/click-test", 1, deadline_s=DEADLINE_S)
+    await environment.park(deadline_s=DEADLINE_S)
+    assert environment._page is not None
+    with pytest.raises(PageCrashed):
+        await environment._page.post("Page.crash")
+    assert not await environment.healthy(deadline_s=DEADLINE_S)
+    await environment.reset("miniwob/click-test", 2, deadline_s=DEADLINE_S)
+    assert await environment.healthy(deadline_s=DEADLINE_S)
     await environment.close()
 
 

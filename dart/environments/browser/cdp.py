@@ -310,8 +310,7 @@ class Browser(asyncio.SubprocessProtocol):
         """Send SIGKILL to the whole process group, without waiting."""
         self._killed = True
         if not self._exited.is_set():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            self._kill_group()
 
     async def close(self) -> None:
         """Kill the whole process group, wait for its end and remove the profile. May be repeated."""
@@ -321,6 +320,10 @@ class Browser(asyncio.SubprocessProtocol):
                 await self._exited.wait()
         self._transport.close()
         shutil.rmtree(self._profile_dir, ignore_errors=True)
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     # ---- called by asyncio ----
 
@@ -356,10 +359,13 @@ class Browser(asyncio.SubprocessProtocol):
                 self._fail_all()
 
     def process_exited(self) -> None:
-        """Fail all calls once the browser's stderr is closed, at the latest after `EXIT_GRACE_S`.
+        """Kill the helper processes that are left, and fail all calls once the browser's stderr is closed, at
+        the latest after `EXIT_GRACE_S`.
 
-        A helper process may keep stderr open after the browser has ended."""
+        A helper process ends by itself when its browser has ended, but not one that is stopped. It may keep
+        stderr open."""
         self._exited.set()
+        self._kill_group()
         if self._is_stderr_open:
             asyncio.get_running_loop().call_later(EXIT_GRACE_S, self._fail_all)
         else:

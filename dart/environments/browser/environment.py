@@ -436,7 +436,7 @@ class BrowserEnvironment(Breakable, Generic[StartT]):
                 self._executable, self._profile_dir, self._flags, request_filter
             )
         await self._browser.close_opened_by_pages()
-        if self._is_parked and self._page is not None:
+        if self._is_parked and self._page is not None and self._page.fault is None:
             await _thaw(self._page)
         self._is_parked = False
         opened = self._kept_page(key, self._browser) or await self._opened_page(self._browser)
