@@ -60,6 +60,26 @@ async def test_an_episode_in_a_used_page_is_that_of_a_loaded_page(
             break
 
 
+@pytest.mark.parametrize("keys", [("tab",), ("shift", "tab"), ("ctrl", "z")])
+async def test_keys_do_in_a_used_page_what_they_do_in_a_loaded_page(
+    environment: MiniWobEnvironment, loading: MiniWobEnvironment, keys: tuple[str, ...]
+) -> None:
+    task_id, seed = "miniwob/enter-text", 6
+    await reset(loading, task_id, seed)
+    field = await centre_of(loading, "#tt")
+    await reset(environment, task_id, seed)
+    for action in (field, Type("left")):
+        await environment.step(action, deadline_s=DEADLINE_S)
+
+    assert await reset(environment, task_id, seed) == await reset(loading, task_id, seed)
+    assert environment.loads == 1
+    for action in (Hotkey(keys), field, Hotkey(keys)):
+        for one in (environment, loading):
+            await one.step(action, deadline_s=DEADLINE_S)
+        screens = [(await one.observe(deadline_s=DEADLINE_S)).screenshot for one in (environment, loading)]
+        assert screens[0] == screens[1]
+
+
 async def test_the_pointer_of_an_earlier_episode_is_on_no_element_of_a_loaded_page(
     environment: MiniWobEnvironment, loading: MiniWobEnvironment
 ) -> None:

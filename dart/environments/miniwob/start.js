@@ -49,25 +49,26 @@
     whenReady();
   };
 
-  // Tab goes on from the last element with the focus: the top of the page again.
+  // Tab and Shift+Tab go on from the last element with the focus. From one that was at the end of the document and is
+  // gone, they go to the first and the last element, as in a document that had no focus yet.
   const forgetFocus = () => {
-    document.body.tabIndex = -1;
-    document.body.focus();
-    document.body.blur();
-    document.body.removeAttribute('tabindex');
+    const end = document.createElement('span');
+    end.tabIndex = -1;
+    document.documentElement.append(end);
+    end.focus({preventScroll: true});
+    end.remove();
     getSelection().removeAllRanges();
   };
 
-  const drawAllAnew = () => {
-    document.body.style.display = 'none';
-    document.body.offsetHeight;  // computes the layout
-    document.body.style.display = '';
-    if (!document.body.getAttribute('style')) document.body.removeAttribute('style');
+  // Ctrl+Z would bring back what an earlier episode has typed.
+  const undoAll = () => {
+    while (document.queryCommandEnabled('undo') && document.execCommand('undo'));
   };
 
   // Starts the episode of another seed as a load would, and returns its instruction; null if it cannot.
   window.dartRestart = (number) => {
     if (!window.dartEpisode || !WOB_TASK_READY) return null;
+    undoAll();
     if (window.jQuery) {
       jQuery(':animated').finish();
       jQuery.fx.stop();
@@ -76,7 +77,6 @@
     dartClock.go();
     forgetFocus();
     drawProblem(number);
-    drawAllAnew();
     for (const kind in dartInputCounts) dartInputCounts[kind] = 0;
     return WOB_TASK_READY ? instruction() : null;
   };
