@@ -73,9 +73,9 @@ async def test_keys_do_in_a_used_page_what_they_do_in_a_loaded_page(
 
     assert await reset(environment, task_id, seed) == await reset(loading, task_id, seed)
     assert environment.loads == 1
-    for action in (Hotkey(keys), field, Hotkey(keys)):
+    for pressed in (Hotkey(keys), field, Hotkey(keys)):
         for one in (environment, loading):
-            await one.step(action, deadline_s=DEADLINE_S)
+            await one.step(pressed, deadline_s=DEADLINE_S)
         screens = [(await one.observe(deadline_s=DEADLINE_S)).screenshot for one in (environment, loading)]
         assert screens[0] == screens[1]
 
