@@ -32,6 +32,7 @@ from dart.environments.sites.catalogue import SITES as SITE_NAMES
 from dart.environments.sites.environment import SitesEnvironment
 from dart.environments.sites.machine import Machine, SiteState
 from dart.grounding.queries import LabelledElement, queries
+from dart.grounding.words import READ_WORDS, Word, word_of, write_words
 
 READ_ELEMENTS = (Path(__file__).parent / "elements.js").read_text(encoding="utf-8")
 
@@ -74,6 +75,7 @@ class Page:
     size: tuple[int, int]
     """Width and height in pixels."""
     elements: tuple[LabelledElement, ...]
+    words: tuple[Word, ...] = ()
 
 
 def element_of(read: dict[str, Any]) -> LabelledElement:
@@ -92,7 +94,7 @@ def element_of(read: dict[str, Any]) -> LabelledElement:
 async def load_page(environment: MiniWobEnvironment, task_id: str, seed: int) -> Page:
     """Load a page and read its elements. Raises EnvironmentFault."""
     observation = await environment.reset(task_id, seed, deadline_s=DEADLINE_S)
-    return await _page_shown(environment, observation, task_id, seed)
+    return await page_shown(environment, observation, task_id, seed)
 
 
 async def load_site_page(environment: SitesEnvironment, site: str, seed: int) -> Page:
@@ -100,7 +102,7 @@ async def load_site_page(environment: SitesEnvironment, site: str, seed: int) ->
     await environment.reset(f"{site}/explore", seed, deadline_s=DEADLINE_S)
     state = walked(environment.task.site.machine, random.Random(seed))
     observation = await environment.show(state, deadline_s=DEADLINE_S)
-    return await _page_shown(environment, observation, site, seed)
+    return await page_shown(environment, observation, site, seed)
 
 
 def walked(machine: Machine, choose: random.Random) -> SiteState:
@@ -111,12 +113,21 @@ def walked(machine: Machine, choose: random.Random) -> SiteState:
     return state
 
 
-async def _page_shown(
+async def page_shown(
     environment: BrowserEnvironment[Any], observation: Observation, task_id: str, seed: int
 ) -> Page:
+    """Read the elements and the words of the page that an observation shows. Raises EnvironmentFault."""
     width, height = environment.size
-    read = await environment.inspect(f"{READ_ELEMENTS}({width}, {height})")
-    return Page(task_id, seed, observation.screenshot, (width, height), tuple(map(element_of, read)))
+    elements = await environment.inspect(f"{READ_ELEMENTS}({width}, {height})")
+    words = await environment.inspect(f"{READ_WORDS}({width}, {height})")
+    return Page(
+        task_id,
+        seed,
+        observation.screenshot,
+        (width, height),
+        tuple(map(element_of, elements)),
+        tuple(map(word_of, words)),
+    )
 
 
 def samples_of(page: Page, folder: Path) -> list[GroundingSample]:
@@ -159,12 +170,26 @@ def collect_pages(tasks: Sequence[str], pages: int, split: Split, folder: Path, 
 async def _collected(wanted: Sequence[tuple[str, int]], folder: Path, browsers: int) -> int:
     of_sites = [one for one in wanted if one[0].startswith(SITES)]
     of_tasks = [one for one in wanted if not one[0].startswith(SITES)]
+    pages = [page async for page in in_parallel(MiniWobEnvironment, load_page, of_tasks, browsers)]
+    pages += [page async for page in in_parallel(SitesEnvironment, load_site_page, of_sites, browsers)]
+    return write_pages(pages, folder)
+
+
+def write_pages(pages: Sequence[Page], folder: Path) -> int:
+    """Write the samples and the words of pages into the folder of a data set. Returns the number of samples.
+
+    A page without samples is left out.
+
+    Raises GroundingDataError when no page has a sample.
+    """
     samples: list[GroundingSample] = []
-    async for page in in_parallel(MiniWobEnvironment, load_page, of_tasks, browsers):
-        samples += samples_of(page, folder)
-    async for page in in_parallel(SitesEnvironment, load_site_page, of_sites, browsers):
-        samples += samples_of(page, folder)
+    words: dict[str, Sequence[Word]] = {}
+    for page in pages:
+        if named := samples_of(page, folder):
+            samples += named
+            words[named[0].image.name] = page.words
     samples.sort(key=lambda one: (json.dumps(one.provenance, sort_keys=True), one.instruction))
+    write_words(folder, words)
     return write_screenspot(folder, samples)
 
 

@@ -1,0 +1,30 @@
+// The words that are visible on a page: what each says, its box, and where each of its characters ends, in pixels
+// of the screenshot. A word that is broken into lines, cut off or covered is left out, and so is what was typed.
+((WIDTH, HEIGHT) => {
+  const boxOf = (node, begin, end) => {
+    const range = document.createRange();
+    range.setStart(node, begin);
+    range.setEnd(node, end);
+    const rects = range.getClientRects();
+    return rects.length === 1 ? rects[0] : null;
+  };
+  const isShown = (parent, box) => {
+    if (box.width < 2 || box.left < 0 || box.top < 0 || box.right > WIDTH || box.bottom > HEIGHT) return false;
+    const hit = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
+    return hit !== null && (hit.contains(parent) || parent.contains(hit));
+  };
+  const found = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = texts.nextNode(); node; node = texts.nextNode()) {
+    const parent = node.parentElement;
+    if (getComputedStyle(parent).visibility !== 'visible') continue;
+    for (const word of node.data.matchAll(/\S+/g)) {
+      const end = word.index + word[0].length;
+      const box = boxOf(node, word.index, end);
+      if (box === null || !isShown(parent, box)) continue;
+      const ends = [...Array(word[0].length).keys()].map((i) => boxOf(node, word.index, word.index + i + 1)?.right ?? box.right);
+      found.push({ text: word[0], box: [box.left, box.top, box.right, box.bottom], ends });
+    }
+  }
+  return found;
+})
