@@ -139,6 +139,14 @@ def pretrain(
         Coordinates,
         typer.Option(help="How the policy writes points: as coordinate bins, or as patches (pointer head)."),
     ] = "bins",
+    reading: Annotated[
+        bool,
+        typer.Option(
+            help="Teach the policy of the configuration `laptop` letters and words, too, from pages with "
+            "random words. It follows more instructions that name an element by its text, and takes twice as "
+            "long to make."
+        ),
+    ] = False,
     demonstrations: Annotated[
         Path | None,
         typer.Option(
@@ -152,11 +160,17 @@ def pretrain(
     **Examples**
 
     * `dartrl pretrain --out runs/base-policy`
+    * `dartrl pretrain --out runs/reading-base --reading`
     * `dartrl pretrain --out runs/better-base --updates 4000 --demonstrations runs/base-policy/demonstrations`
     * `dartrl pretrain --out runs/mail-policy --task sites/mail/easy --episodes 48`
     """
     if episodes and not task:
         end("--episodes counts demonstrations of tasks: name them with --task", ExitCode.USAGE)
+    if reading and (task or coordinates != "bins"):
+        end(
+            "--reading makes the policy of `laptop` with bins: leave out --task and --coordinates",
+            ExitCode.USAGE,
+        )
     if (out / "config.json").exists():
         end(f"{out} holds a checkpoint already; choose another folder with --out", ExitCode.CANNOT_CREATE)
     from dart.config.config import Config
@@ -167,9 +181,10 @@ def pretrain(
     import dart.imitation.pretrain as job
 
     named = tuple((one, episodes or job.EPISODES_PER_TASK) for one in task or ())
-    recipe = (
-        job.PretrainConfig(episodes=named, coordinates=coordinates) if named else job.laptop_base(coordinates)
-    )
+    if named:
+        recipe = job.PretrainConfig(episodes=named, coordinates=coordinates)
+    else:
+        recipe = job.laptop_base_that_reads() if reading else job.laptop_base(coordinates)
     config = replace(recipe, seed=seed, updates=updates or recipe.updates)
     try:
         job.main_job(config, out, demonstrations, say)

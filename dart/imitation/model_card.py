@@ -80,6 +80,10 @@ def _data(config: "PretrainConfig") -> str:
             f"{config.pages} pages of {len(config.page_tasks)} tasks, none of which the table shows, with "
             f"instructions that name one element each{moved}"
         )
+    if config.drawn_pages:
+        parts.append(
+            f"{config.drawn_pages} pages with elements and words drawn at random, with such instructions"
+        )
     return "; ".join(parts)
 
 

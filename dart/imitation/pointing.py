@@ -51,8 +51,10 @@ def pointing_steps(
     examples: defaultdict[str, list[ImitatedStep]] = defaultdict(list)
     for sample in samples:
         screen, layout = screens[sample.image], layouts[sample.image]
+        named = quoted(sample)
         examples[sample.kind] += [
-            ImitatedStep(_step(text, sample, screen, codec), screen, layout) for text in instructions(sample)
+            ImitatedStep(_step(text, sample, screen, codec), screen, layout, named)
+            for text in instructions(sample)
         ]
     return dict(examples)
 
@@ -74,7 +76,7 @@ def _target(sample: GroundingSample, draw: random.Random) -> str:
     """Return words for the sample's element, such as 'a "radio"' or "the 2nd button"."""
     name = draw.choice((sample.kind, *OTHER_NAMES.get(sample.kind, ())))
     named = draw.choice((name, name, f'"{name}"', f'"{name}" element'))
-    words = sample.instruction.removeprefix("click ")
+    words = _words(sample)
     match sample.query:
         case "kind":
             return f"the {named}"
@@ -85,6 +87,16 @@ def _target(sample: GroundingSample, draw: random.Random) -> str:
             text = words.strip('"')
             return draw.choice((words, text, f"the {name} {words}", f"{name} {text}"))
     return words
+
+
+def quoted(sample: GroundingSample) -> str:
+    """Return the text by which the sample's instruction names its element; empty if it names it otherwise."""
+    return _words(sample).strip('"') if sample.query == "text" else ""
+
+
+def _words(sample: GroundingSample) -> str:
+    """Return the words for the sample's element in its own instruction."""
+    return sample.instruction.removeprefix("click ")
 
 
 def _step(instruction: str, sample: GroundingSample, screen: Screen, codec: PromptCodec) -> Step:

@@ -9,22 +9,25 @@ docs/decisions/0034-base-policy-of-other-tasks.md has the reasons and the figure
 import asyncio
 import random
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
+from torch import nn
 
 from dart.config.config import Config
 from dart.core.screenspot import read_screenspot
 from dart.environments.browser.demonstrations import collect
 from dart.environments.miniwob.pages import task_ids
 from dart.grounding.pages import collect_pages
+from dart.imitation.drawn_pages import collect_drawn_pages
 from dart.imitation.evaluation import mean_success, play_held_out
 from dart.imitation.model_card import card_text
 from dart.imitation.oracle_kinds import oracle_kind_of
 from dart.imitation.pointing import instructions, pointing_steps
+from dart.imitation.reading import ReadingLessons, reading_pages
 from dart.imitation.samples import batches, imitation_loss, lowest_seeds, steps_by_task
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
@@ -34,11 +37,15 @@ from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
 from dart.training.updates import Report, run_updates
 
-PAGES = "pages"
-"""Folder of the pages in a folder of data."""
+PAGES, DRAWN = "pages", "drawn"
+"""Folders of the tasks' pages, and of drawn pages, in a folder of data."""
 
-LAYOUT_SEED = 7
-"""What is added to the seed for the distances on pages, so that they do not depend on the draws of steps."""
+LAYOUT_SEED, READING_SEED = 7, 8
+"""What is added to the seed for the distances on pages and for the pages to read, so that neither depends on
+the draws of steps."""
+
+READING_CHANNELS, READING_POINTER_SIZE = (48, 64, 40), 72
+"""Sizes of the layers of a policy that reads (`GuiPolicyConfig`)."""
 
 EPISODES_PER_TASK = 140
 """Number of demonstrations of a task that a user names, unless the user says how many."""
@@ -103,10 +110,18 @@ class PretrainConfig:
     moved_pages: bool = False
     """Whether each step on a page is shown with other distances between its elements
     (`dart.imitation.page_layouts`)."""
+    drawn_pages: int = 0
+    """Number of pages with random elements and words (`dart.imitation.drawn_pages`) from which pointing is
+    learned, too."""
+    read_pages: int = 0
+    """Number of pages in each update whose words are read (`dart.imitation.reading`); 0: the policy has no
+    layers for it."""
     emphasis: tuple[tuple[str, float], ...] = ()
     """How often steps of a task are drawn, relative to 1 for other tasks."""
     page_emphasis: float = 1.0
     """How often the elements of a kind on pages are drawn, relative to 1 for a task."""
+    reading_updates: int = 0
+    """Number of updates before the others in which the policy only reads."""
     updates: int = 130
     batch_size: int = 16
     lr: float = 1.5e-3
@@ -154,6 +169,26 @@ def laptop_base(coordinates: Coordinates = "bins") -> PretrainConfig:
         batch_size=24,
         warmup_updates=100,
         held_out_episodes=25,
+    )
+
+
+def laptop_base_that_reads() -> PretrainConfig:
+    """Return the settings of a base policy for the laptop job that learns letters and words, too.
+
+    It sees click-widget half as often as the one of `laptop_base`.
+    """
+    base = laptop_base()
+    return replace(
+        base,
+        drawn_pages=10_000,
+        read_pages=16,
+        reading_updates=3000,
+        emphasis=tuple(
+            (task, 0.5 if task == "miniwob/click-widget" else factor) for task, factor in base.emphasis
+        ),
+        updates=2500,
+        batch_size=36,
+        threads=2,
     )
 
 
@@ -207,6 +242,9 @@ def collect_data(config: PretrainConfig, folder: Path, report: Report) -> None:
     if config.pages:
         report(f"reading {config.pages} pages of {len(config.page_tasks)} tasks")
         collect_pages(config.page_tasks, config.pages, "train", new / PAGES, config.environments)
+    if config.drawn_pages:
+        report(f"drawing {config.drawn_pages} pages")
+        collect_drawn_pages(config.drawn_pages, new / DRAWN, config.environments)
     new.rename(folder)
 
 
@@ -215,12 +253,14 @@ def pretrain(
 ) -> tuple[GuiPolicyModel, Tokenizer]:
     """Train a policy on the data of a folder; the same inputs give the same weights."""
     episodes = lowest_seeds(demonstrations, dict(config.episodes))
-    pages = read_screenspot(demonstrations / PAGES) if config.pages else []
+    folders = [
+        demonstrations / name for name, pages in ((PAGES, config.pages), (DRAWN, config.drawn_pages)) if pages
+    ]
+    pages = [sample for folder in folders for sample in read_screenspot(folder)]
     texts = [one.instruction for one in episodes] + [text for one in pages for text in instructions(one)]
     tokenizer = train_tokenizer(texts, config.coordinates)
     torch.set_num_threads(config.threads)
-    sizes = GuiPolicyConfig(config.coordinates, vocab_size=tokenizer.get_vocab_size())
-    model = new_policy(sizes, config.seed)
+    model = new_policy(_sizes(config, tokenizer), config.seed)
     codec = PromptCodec(tokenizer, model.config.image_tokens)
     pointing = pointing_steps(pages, codec, moved=config.moved_pages)
     examples = steps_by_task(episodes, demonstrations, codec) | pointing
@@ -228,18 +268,40 @@ def pretrain(
     emphasis = dict(config.emphasis) | dict.fromkeys(pointing, config.page_emphasis)
     stream = batches(examples, config.batch_size, config.seed, emphasis)
     draw = random.Random(config.seed + LAYOUT_SEED)
+    lessons = None
+    if config.read_pages:
+        to_read = reading_pages(folders, pages)
+        lessons = ReadingLessons(model, to_read, config.read_pages, config.seed + READING_SEED)
 
-    def add_gradient() -> str:
-        steps, pixels = zip(*(example.shown(codec, draw) for example in next(stream)), strict=True)
-        loss = imitation_loss(model, steps, pixels, config.sigma_bins)
-        (loss.answer + config.pointer_weight * loss.pointer).backward()  # type: ignore[no-untyped-call]
-        return f"answer {loss.answer:.3f} pointer {loss.pointer:.3f}"
+    def imitate() -> str:
+        chosen = next(stream)
+        steps, pixels = zip(*(example.shown(codec, draw) for example in chosen), strict=True)
+        named = None if lessons is None else lessons.named([example.named for example in chosen])
+        loss = imitation_loss(model, steps, pixels, config.sigma_bins, named)
+        total = loss.answer + config.pointer_weight * loss.pointer + loss.naming
+        total.backward()  # type: ignore[no-untyped-call]
+        told = f"answer {loss.answer:.3f} pointer {loss.pointer:.3f}"
+        return told if lessons is None else f"{told} naming {loss.naming:.3f} {lessons.read()}"
 
-    lrs = [config.lr * lr_factor(update, config) for update in range(1, config.updates + 1)]
-    weights = list(model.parameters())
-    run_updates(_optimizer(model, config), weights, lrs, config.max_grad_norm, add_gradient, report)
+    def train(updates: int, add_gradient: Callable[[], str]) -> None:
+        weights = [*model.parameters(), *(lessons.heads.parameters() if lessons is not None else ())]
+        lrs = [config.lr * lr_factor(update, updates, config) for update in range(1, updates + 1)]
+        run_updates(_optimizer(weights, config), weights, lrs, config.max_grad_norm, add_gradient, report)
+
+    if lessons is not None:
+        train(config.reading_updates, lessons.read)
+    train(config.updates, imitate)
     soften_pointer(model, config.pointer_temperature)
     return model.eval(), tokenizer
+
+
+def _sizes(config: PretrainConfig, tokenizer: Tokenizer) -> GuiPolicyConfig:
+    reading = (
+        {"reading_channels": READING_CHANNELS, "pointer_size": READING_POINTER_SIZE}
+        if config.read_pages
+        else {}
+    )
+    return GuiPolicyConfig(config.coordinates, vocab_size=tokenizer.get_vocab_size(), **reading)
 
 
 def soften_pointer(model: GuiPolicyModel, temperature: float) -> None:
@@ -253,19 +315,19 @@ def soften_pointer(model: GuiPolicyModel, temperature: float) -> None:
             weight.div_(temperature)
 
 
-def lr_factor(update: int, config: PretrainConfig) -> float:
-    """Return the factor of the learning rate at an update, counted from 1.
+def lr_factor(update: int, updates: int, config: PretrainConfig) -> float:
+    """Return the factor of the learning rate at one of some updates, counted from 1.
 
     The factor rises linearly to 1 during the warm-up, then falls linearly to 0 after the last update.
     """
-    remaining = (config.updates + 1 - update) / max(1, config.updates + 1 - config.warmup_updates)
+    remaining = (updates + 1 - update) / max(1, updates + 1 - config.warmup_updates)
     return min(1.0, update / config.warmup_updates, remaining)
 
 
-def _optimizer(model: GuiPolicyModel, config: PretrainConfig) -> torch.optim.AdamW:
+def _optimizer(weights: Sequence[nn.Parameter], config: PretrainConfig) -> torch.optim.AdamW:
     """Return AdamW with weight decay for matrices, but not for vectors (norms, biases)."""
-    matrices = [weight for weight in model.parameters() if weight.dim() >= 2]
-    vectors = [weight for weight in model.parameters() if weight.dim() < 2]
+    matrices = [weight for weight in weights if weight.dim() >= 2]
+    vectors = [weight for weight in weights if weight.dim() < 2]
     groups = [
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},

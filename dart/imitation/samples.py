@@ -26,7 +26,7 @@ from dart.core.actions import Click, format_action, parse_action
 from dart.core.types import Step
 from dart.imitation.page_layouts import PageLayout
 from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.modeling import GuiPolicyModel
+from dart.policy.modeling import GuiPolicyModel, GuiPolicyOutput
 from dart.policy.protocols import Codec, Pixels, Screen
 from dart.policy.sampling import teacher_forced
 from dart.policy.vocabulary import BIN_PX, PATCH_PX
@@ -64,6 +64,8 @@ class ImitatedStep:
     screen: Screen
     layout: PageLayout | None = None
     """Of a click on an element of a page that is shown with other distances each time; else None."""
+    named: str = ""
+    """The words by which the instruction names the element; empty if it names it otherwise."""
 
     def shown(self, codec: Codec, draw: random.Random) -> tuple[Step, Pixels]:
         """Return the step and the pixels to imitate it on, both with other distances if there is a layout."""
@@ -115,10 +117,12 @@ def batches(
 @dataclass(frozen=True, slots=True)
 class ImitationLoss:
     """Two losses in nats: `answer` is the mean over answer tokens, `pointer` the mean over x tokens or
-    patches."""
+    patches. `naming` is 1 less the mean cosine of the pointer's queries and the embeddings of the words by
+    which instructions name elements."""
 
     answer: Tensor
     pointer: Tensor
+    naming: Tensor
 
 
 def imitation_loss(
@@ -126,11 +130,14 @@ def imitation_loss(
     batch: Sequence[Step],
     pixels: Sequence[Pixels],
     sigma_bins: float,
+    named: Tensor | None = None,
 ) -> ImitationLoss:
     """Return the cross-entropies of the demonstrated answers and of the pointer, with soft targets.
 
     pixels       the screenshot of each step, uint8 [H, W, 3]
     sigma_bins   standard deviation of the soft targets, in bins
+    named        embeddings of the words by which instructions name elements, [B, size]; zeros for an
+                 instruction that names none
     """
     images = torch.stack([torch.from_numpy(image) for image in pixels])
     out, targets, mask = teacher_forced(
@@ -144,7 +151,8 @@ def imitation_loss(
         pointer = (token_loss * points).sum() / points.sum().clamp(min=1)
     else:
         pointer = _pointer_loss(out.pointer, targets, wanted, model.config)
-    return ImitationLoss(answer, pointer)
+    naming = answer * 0.0 if named is None else _naming_loss(model, out, targets, named)
+    return ImitationLoss(answer, pointer, naming)
 
 
 def soft_targets(targets: Tensor, config: GuiPolicyConfig, sigma_bins: float) -> Tensor:
@@ -200,6 +208,18 @@ def _pointer_loss(scores: Tensor, targets: Tensor, wanted: Tensor, config: GuiPo
     y = wanted[row, column + 1, first_y : first_y + y_bins]
     cells = (y[:, :, None] * x[:, None, :]).flatten(1)
     return -(cells * F.log_softmax(scores[row, column], -1)).sum(-1).mean()
+
+
+def _naming_loss(model: GuiPolicyModel, out: GuiPolicyOutput, targets: Tensor, named: Tensor) -> Tensor:
+    """Return 1 less the mean cosine of the first channels of the pointer's query at the x tokens and `named`,
+    over the answers whose instruction names an element; 0 if none does."""
+    (first_x, x_bins), _ = _axes(model.config)
+    is_x = (targets >= first_x) & (targets < first_x + x_bins)
+    row, column = (is_x & named.any(-1)[:, None]).nonzero(as_tuple=True)
+    assert out.hidden is not None
+    query = model.pointer.query(out.hidden[row, column])[:, : named.shape[-1]]
+    likeness: Tensor = F.cosine_similarity(query, named[row])
+    return 1 - likeness.mean() if len(row) else query.sum() * 0.0
 
 
 def _axes(config: GuiPolicyConfig) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -38,6 +38,7 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "num_attention_heads": 4,
         "stem_channels": (16, 48, 80, 128),
         "pointer_size": 32,
+        "reading_channels": (),
         "rms_norm_eps": 1e-6,
         "image_height": FRAME_HEIGHT_PX,
         "image_width": FRAME_WIDTH_PX,
@@ -94,6 +95,9 @@ class GuiPolicyConfig:
     num_attention_heads: int
     stem_channels: tuple[int, int, int, int]
     pointer_size: int
+    reading_channels: tuple[int, ...]
+    """Channels of the layers that read words (`dart.policy.modeling.Reading`): of letters, of words, and of
+    the embedding of a word. Empty: the policy has no such layers, as one with the pointer head."""
     rms_norm_eps: float
     image_height: int
     image_width: int
@@ -121,7 +125,8 @@ class GuiPolicyConfig:
         """
         defaults = DEFAULTS if coordinates == "bins" else POINTER_DEFAULTS
         known = {name: values.get(name, default) for name, default in defaults.items()}
-        known["stem_channels"] = tuple(known["stem_channels"])  # a list in a file
+        for name in ("stem_channels", "reading_channels"):
+            known[name] = tuple(known[name])  # a list in a file
         vars(self).update(known, coordinates=coordinates)
 
     @classmethod

@@ -42,6 +42,9 @@ sampled one, which has at most `dart.policy.sampling.MAX_ANSWER_TOKENS` tokens."
 
 EMBEDDING_STD = 0.3
 
+READING_CELLS = 7
+"""Number of cells of 8 px along a line from which a word is read."""
+
 PLACE_WAVES = 12
 """Number of frequencies per axis in the sine-cosine features of a place on the screen."""
 
@@ -75,11 +78,13 @@ class PolicyCache:
 @dataclass(frozen=True, slots=True)
 class GuiPolicyOutput:
     """Logits [B, K, V] at the last K tokens; in `pointer`, the scores of the cells [B, K, R * C] or of the
-    patches [B, K, m] from which the logits of coordinates are computed."""
+    patches [B, K, m] from which the logits of coordinates are computed; in `hidden`, the decoder's outputs
+    [B, K, D], from which both are computed."""
 
     logits: Tensor
     pointer: Tensor
     past_key_values: PolicyCache | None = None
+    hidden: Tensor | None = None
 
 
 class Stem(nn.Module):
@@ -137,6 +142,23 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.mlp_norm(x)))), (key, value)
 
 
+class Reading(nn.Module):
+    """What words say, for each cell of the map of 1/8: two convolutions, the second along a line of text.
+
+    A cell of that map sees 16 px, two or three letters. The second convolution joins READING_CELLS of them.
+    """
+
+    def __init__(self, config: GuiPolicyConfig) -> None:
+        super().__init__()
+        letters, words, _ = config.reading_channels
+        self.letters = nn.Conv2d(config.stem_channels[2], letters, 1)
+        self.words = nn.Conv2d(letters, words, (1, READING_CELLS), padding=(0, READING_CELLS // 2))
+
+    def forward(self, eighth: Tensor) -> Tensor:
+        """Turn the stem's map of 1/8 of the frame [B, C, H, W] into features of words [B, words, H, W]."""
+        return F.relu(self.words(F.relu(self.letters(eighth))))
+
+
 class Pointer(nn.Module):
     """Scores of the map's cells for each answer position: the token's query times the cells' keys.
 
@@ -155,10 +177,23 @@ class Pointer(nn.Module):
         self.middle = nn.Conv2d(eighth, size, 1, bias=False)
         self.far = nn.Linear(config.hidden_size, size, bias=False)
         self.place = nn.Linear(4 * PLACE_WAVES, size, bias=False)
+        self.reads = bool(config.reading_channels)
+        if self.reads:
+            self.reading = Reading(config)
+            self.said = nn.Conv2d(config.reading_channels[1], config.reading_channels[2], 1, bias=False)
 
     def features(self, quarter: Tensor, eighth: Tensor) -> tuple[Tensor, ...]:
         """Return what `keys` takes of each screenshot, from the stem's maps of 1/4 and 1/8 of the frame."""
-        return self.near(quarter), self.middle(eighth)
+        middle = self.middle(eighth)
+        if self.reads:
+            _, said = self.read(eighth)
+            middle = middle + F.pad(said, (0, 0, 0, 0, 0, middle.shape[1] - said.shape[1]))
+        return self.near(quarter), middle
+
+    def read(self, eighth: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features of words and the embeddings of texts in each cell of the stem's map of 1/8."""
+        words = self.reading(eighth)
+        return words, self.said(words)
 
     def keys(self, features: Sequence[Tensor], image_tokens: Tensor) -> Tensor:
         """Return cell keys [B, pointer_size, R * C].
@@ -435,7 +470,7 @@ class GuiPolicyModel(nn.Module):
     ) -> GuiPolicyOutput:
         scores = self.pointer(hidden, pointer_keys)
         logits = (self._patch_logits if self.has_patches else self._logits)(self.head(hidden), scores, ids)
-        return GuiPolicyOutput(logits=logits, past_key_values=cache, pointer=scores)
+        return GuiPolicyOutput(logits, scores, cache, hidden)
 
     def _logits(self, head: Tensor, scores: Tensor, ids: Tensor) -> Tensor:
         """Return the logits [B, K, V] of a policy that writes bins.

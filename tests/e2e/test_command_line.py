@@ -350,6 +350,18 @@ def test_a_number_of_demonstrations_needs_the_tasks_that_it_counts(tmp_path: Pat
     assert "name them with --task" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    "option", [("--task", "miniwob/click-test"), ("--coordinates", "pointer")], ids=["a task", "patches"]
+)
+def test_a_policy_that_reads_is_that_of_the_laptop_job_with_bins(
+    tmp_path: Path, option: tuple[str, str]
+) -> None:
+    ended = dartrl("pretrain", "--out", tmp_path / "policy", "--reading", *option)
+
+    assert ended.returncode == 2
+    assert "leave out --task and --coordinates" in ended.stderr
+
+
 def test_pretraining_does_not_overwrite_a_checkpoint(policy: Path) -> None:
     ended = dartrl("pretrain", "--out", policy)
 

@@ -195,7 +195,7 @@ def test_a_few_updates_on_one_demonstration_make_it_likely(tmp_path: Path) -> No
 
 def test_the_learning_rate_warms_up_and_ends_near_zero() -> None:
     config = PretrainConfig(episodes=(("a", 1),), updates=10, warmup_updates=4)
-    factors = [lr_factor(update, config) for update in range(1, 11)]
+    factors = [lr_factor(update, config.updates, config) for update in range(1, 11)]
     assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
     assert factors[4:] == sorted(factors[4:], reverse=True)
     assert 0.0 < factors[-1] < 0.2
@@ -214,3 +214,35 @@ def test_a_softened_pointer_divides_its_scores_by_the_temperature(
 
     torch.testing.assert_close(policy.pointer(hidden, keys), before / 2)
     assert before.std() > 0
+
+
+def test_the_naming_loss_is_that_of_the_query_at_the_x_token_where_an_instruction_names_a_text(
+    tmp_path: Path,
+) -> None:
+    config = GuiPolicyConfig(
+        vocab_size=TOKENIZER.get_vocab_size(),
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        stem_channels=(8, 8, 8, 16),
+        pointer_size=8,
+        reading_channels=(4, 4, 3),
+    )
+    model = new_policy(config, seed=0)
+    [click, typed, *_] = examples(model, demonstrations(tmp_path))["a"]
+    steps, pixels = [click.step, click.step, typed.step], [click.screen.pixels] * 3
+    wanted = torch.tensor([[0.6, 0.8, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+
+    def naming(rows: list[int]) -> float:
+        chosen = [steps[row] for row in rows]
+        return imitation_loss(model, chosen, pixels[: len(rows)], 0.5, wanted[rows]).naming.item()
+
+    of_click = naming([0])
+    assert naming([0, 1, 2]) == pytest.approx(of_click), "one step names no text, and one has no point"
+    assert naming([1]) == 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(20):
+        optimizer.zero_grad()
+        imitation_loss(model, steps[:1], pixels[:1], 0.5, wanted[:1]).naming.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert naming([0]) < of_click / 2

@@ -15,8 +15,9 @@ from dart.config.config import Config
 from dart.core.actions import Click, parse_action
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingSample, save_image
+from dart.imitation.drawn_pages import DRAWN_ON
 from dart.imitation.pointing import instructions, pointing_steps
-from dart.imitation.pretrain import OTHER_TASKS, UNSEEN_TASKS, laptop_base
+from dart.imitation.pretrain import OTHER_TASKS, UNSEEN_TASKS, laptop_base, laptop_base_that_reads
 from dart.policy.codec import PromptCodec, load_pixels
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.tokenizer import train_tokenizer
@@ -153,3 +154,23 @@ def test_the_base_policy_sees_no_page_of_a_task_that_is_measured_or_kept_apart()
     assert not {*job, *UNSEEN_TASKS} & set(OTHER_TASKS)
     assert not set(UNSEEN_TASKS) & {task for task, _ in recipe.episodes}
     assert recipe.measured == Config().tasks.train
+
+
+def test_the_policy_that_reads_sees_nothing_of_the_second_set_either() -> None:
+    base, reads = laptop_base(), laptop_base_that_reads()
+
+    assert (reads.episodes, reads.page_tasks) == (base.episodes, base.page_tasks)
+    assert 0 not in (reads.drawn_pages, reads.read_pages, reads.reading_updates)
+    assert DRAWN_ON not in UNSEEN_TASKS
+
+
+def test_steps_say_by_which_text_their_instruction_names_the_element_in_whatever_words(
+    tmp_path: Path,
+) -> None:
+    kind, order = samples(tmp_path)
+    text = replace(kind, instruction='click "Book now"', query="text")
+
+    examples = pointing_steps([text, order], CODEC)
+
+    assert {step.named for step in examples["checkbox"]} == {"Book now"}
+    assert {step.named for step in examples["button"]} == {""}

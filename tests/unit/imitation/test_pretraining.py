@@ -16,6 +16,9 @@ CONFIG = PretrainConfig(
     pages=2,
     page_tasks=("miniwob/click-option", "miniwob/login-user"),
     page_emphasis=2.0,
+    drawn_pages=2,
+    read_pages=2,
+    reading_updates=2,
     updates=2,
     batch_size=4,
     environments=2,
@@ -28,13 +31,17 @@ def test_demonstrations_and_pages_become_a_policy_with_its_card(tmp_path: Path) 
 
     main_job(CONFIG, tmp_path / "policy", report=told.append)
 
-    assert (tmp_path / "policy/demonstrations/pages/annotations.json").exists()
+    for folder in ("pages", "drawn"):
+        assert (tmp_path / "policy/demonstrations" / folder / "annotations.json").exists()
+        assert (tmp_path / "policy/demonstrations" / folder / "words.jsonl").exists()
     assert SmallPolicy(tmp_path / "policy").codec.encode_prompt("click the button", ())
     card = (tmp_path / "policy/README.md").read_text()
     assert "1 successful episode of each of `miniwob/focus-text`" in card
     assert "2 pages of 2 tasks" in card
     assert "| `miniwob/click-test-2` |" in card
-    assert "reading 2 pages of 2 tasks" in told
+    assert "2 pages with elements and words drawn at random" in card
+    assert {"reading 2 pages of 2 tasks", "drawing 2 pages"} <= set(told)
+    assert len([line for line in told if line.startswith("update 2/2 reading")]) == 1
 
 
 def test_the_data_of_one_policy_makes_another_one(tmp_path: Path) -> None:
