@@ -5,7 +5,7 @@ Words are asked for at cells of the stem's map of 1/8:
 - at each cell of a word its characters at four places of the cell, of the stem's features. They are what a
   small stem learns first; without them it learns no words in this time;
 - near the middle of an element its text, and near the middle of any other word that word: its histogram of
-  characters, of the features of words (`dart.policy.modeling.Reading`), and its embedding
+  characters, of the features of words (`dart.policy.modeling.ReadingLayers`), and its embedding
   (`dart.imitation.text_embeddings`), of the first channels of the pointer's keys. Where an instruction names
   an element by its text, the first channels of the pointer's query are taught the same embedding
   (`dart.imitation.samples`), so that the pointer finds texts that it has never pointed at.

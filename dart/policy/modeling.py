@@ -142,7 +142,7 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.mlp_norm(x)))), (key, value)
 
 
-class Reading(nn.Module):
+class ReadingLayers(nn.Module):
     """What words say, for each cell of the map of 1/8: two convolutions, the second along a line of text.
 
     A cell of that map sees 16 px, two or three letters. The second convolution joins READING_CELLS of them.
@@ -179,7 +179,7 @@ class Pointer(nn.Module):
         self.place = nn.Linear(4 * PLACE_WAVES, size, bias=False)
         self.reads = bool(config.reading_channels)
         if self.reads:
-            self.reading = Reading(config)
+            self.reading = ReadingLayers(config)
             self.said = nn.Conv2d(config.reading_channels[1], config.reading_channels[2], 1, bias=False)
 
     def features(self, quarter: Tensor, eighth: Tensor) -> tuple[Tensor, ...]:
