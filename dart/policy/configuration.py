@@ -96,8 +96,8 @@ class GuiPolicyConfig:
     stem_channels: tuple[int, int, int, int]
     pointer_size: int
     reading_channels: tuple[int, ...]
-    """Channels of the layers that read words (`dart.policy.modeling.ReadingLayers`): of letters, of words, and of
-    the embedding of a word. Empty: the policy has no such layers, as one with the pointer head."""
+    """Channels of the layers that read (`dart.policy.modeling.ReadingLayers`): of letters, of words, and of
+    the embedding of a text. Empty: the policy has no such layers, as one with the pointer head."""
     rms_norm_eps: float
     image_height: int
     image_width: int

@@ -175,14 +175,14 @@ def test_a_stem_that_learned_letters_tells_words_that_it_never_saw(tmp_path: Pat
         texts = ["".join(draw.choices(LETTERS, k=draw.randint(3, 6))) for _ in range(words)]
         return written(texts, tmp_path / f"{draw.random()}.png")
 
-    for _ in range(400):
+    for _ in range(600):
         asked = Questions([page(10) for _ in range(4)], draw)
         optimizer.zero_grad()
         reading_loss(model, heads, asked, EMBEDDINGS).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     right = 0
-    for _ in range(20):
+    for _ in range(60):
         shown = page(5)
         with torch.inference_mode():
             pixels = torch.from_numpy(load_pixels(shown.image.read_bytes())).permute(2, 0, 1)
@@ -195,4 +195,4 @@ def test_a_stem_that_learned_letters_tells_words_that_it_never_saw(tmp_path: Pat
             for word in shown.words
         ]
         right += max(range(5), key=lambda number: max(near[number])) == 0
-    assert right >= 10, "chance finds four of twenty"
+    assert right >= 22, "chance finds twelve of sixty"
