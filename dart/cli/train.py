@@ -143,8 +143,8 @@ def pretrain(
         bool,
         typer.Option(
             help="Teach the policy of the configuration `laptop` letters and words, too, from pages with "
-            "random words. It follows more instructions that name an element by its text, and takes twice as "
-            "long to make."
+            "random words. It follows more instructions that name an element by its text, takes longer to "
+            "make, and answers more slowly."
         ),
     ] = False,
     demonstrations: Annotated[

@@ -45,6 +45,10 @@ class Box:
         """Whether the box lies on a screen of this size, the screen's border included."""
         return self.left >= 0 and self.top >= 0 and self.right <= width and self.bottom <= height
 
+    def shifted(self, right: float, down: float) -> "Box":
+        """Return the box moved by these numbers of pixels."""
+        return Box(self.left + right, self.top + down, self.right + right, self.bottom + down)
+
     def scaled(self, x_factor: float, y_factor: float) -> "Box":
         """Return the box on a screen whose width and height are multiplied by these factors."""
         return Box(self.left * x_factor, self.top * y_factor, self.right * x_factor, self.bottom * y_factor)

@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -170,13 +170,19 @@ def collect_pages(tasks: Sequence[str], pages: int, split: Split, folder: Path, 
 async def _collected(wanted: Sequence[tuple[str, int]], folder: Path, browsers: int) -> int:
     of_sites = [one for one in wanted if one[0].startswith(SITES)]
     of_tasks = [one for one in wanted if not one[0].startswith(SITES)]
-    pages = [page async for page in in_parallel(MiniWobEnvironment, load_page, of_tasks, browsers)]
-    pages += [page async for page in in_parallel(SitesEnvironment, load_site_page, of_sites, browsers)]
-    return write_pages(pages, folder)
+
+    async def pages() -> AsyncIterator[Page]:
+        async for page in in_parallel(MiniWobEnvironment, load_page, of_tasks, browsers):
+            yield page
+        async for page in in_parallel(SitesEnvironment, load_site_page, of_sites, browsers):
+            yield page
+
+    return await write_pages(pages(), folder)
 
 
-def write_pages(pages: Sequence[Page], folder: Path) -> int:
-    """Write the samples and the words of pages into the folder of a data set. Returns the number of samples.
+async def write_pages(pages: AsyncIterator[Page], folder: Path) -> int:
+    """Write the samples and the words of pages into the folder of a data set, each screenshot as soon as its
+    page is there. Returns the number of samples.
 
     A page without samples is left out.
 
@@ -184,7 +190,7 @@ def write_pages(pages: Sequence[Page], folder: Path) -> int:
     """
     samples: list[GroundingSample] = []
     words: dict[str, Sequence[Word]] = {}
-    for page in pages:
+    async for page in pages:
         if named := samples_of(page, folder):
             samples += named
             words[named[0].image.name] = page.words

@@ -11,7 +11,7 @@
   const isShown = (parent, box) => {
     if (box.width < 2 || box.left < 0 || box.top < 0 || box.right > WIDTH || box.bottom > HEIGHT) return false;
     const hit = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
-    return hit !== null && (hit.contains(parent) || parent.contains(hit));
+    return hit !== null && hit.contains(parent);
   };
   const found = [];
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -19,11 +19,12 @@
     const parent = node.parentElement;
     if (getComputedStyle(parent).visibility !== 'visible') continue;
     for (const word of node.data.matchAll(/\S+/g)) {
-      const end = word.index + word[0].length;
-      const box = boxOf(node, word.index, end);
+      const box = boxOf(node, word.index, word.index + word[0].length);
       if (box === null || !isShown(parent, box)) continue;
-      const ends = [...Array(word[0].length).keys()].map((i) => boxOf(node, word.index, word.index + i + 1)?.right ?? box.right);
-      found.push({ text: word[0], box: [box.left, box.top, box.right, box.bottom], ends });
+      const text = word[0].toWellFormed();
+      let end = word.index;
+      const ends = [...text].map((character) => boxOf(node, word.index, end += character.length)?.right ?? box.right);
+      found.push({ text, box: [box.left, box.top, box.right, box.bottom], ends });
     }
   }
   return found;

@@ -1,7 +1,8 @@
 """The words on the pages of a data set: what each says, and where it stands.
 
 A data set has them in `words.jsonl`, a line for each screenshot, beside the annotations of its elements:
-``{"img_filename": "<sha256>.png", "words": [["Submit", [10, 20, 52, 32], [17.5, ...]], ...]}``.
+``{"img_filename": "<sha256>.png", "words": [["Submit", [10, 20, 52, 32], [17.5, ...]], ...]}``. A word's
+box is [left, top, right, bottom]; the ends of its characters follow.
 """
 
 import json
@@ -57,7 +58,8 @@ def read_words(folder: Path) -> dict[str, list[Word]]:
     file = folder / WORDS
     if not file.exists():
         raise GroundingDataError(
-            f"expected words of pages in {file}, found no such file; collect the data anew"
+            f"expected words of pages in {file}, found no such file; the data is older, or for a policy that "
+            "does not read: collect it anew, with another --out and without --demonstrations"
         )
     entries = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     return {

@@ -220,5 +220,5 @@ def collect_drawn_pages(pages: int, folder: Path, browsers: int) -> int:
 
 async def _collected(count: int, folder: Path, browsers: int) -> int:
     wanted = [(DRAWN_ON, first) for first in range(0, count, PAGES_PER_RESET)]
-    drawn = [some async for some in in_parallel(MiniWobEnvironment, load_drawn_pages, wanted, browsers)]
-    return write_pages([page for some in drawn for page in some], folder)
+    drawn = in_parallel(MiniWobEnvironment, load_drawn_pages, wanted, browsers)
+    return await write_pages((page async for some in drawn for page in some), folder)

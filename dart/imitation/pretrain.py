@@ -22,6 +22,7 @@ from dart.core.screenspot import read_screenspot
 from dart.environments.browser.demonstrations import collect
 from dart.environments.miniwob.pages import task_ids
 from dart.grounding.pages import collect_pages
+from dart.grounding.words import read_words
 from dart.imitation.drawn_pages import collect_drawn_pages
 from dart.imitation.evaluation import mean_success, play_held_out
 from dart.imitation.model_card import card_text
@@ -253,9 +254,9 @@ def pretrain(
 ) -> tuple[GuiPolicyModel, Tokenizer]:
     """Train a policy on the data of a folder; the same inputs give the same weights."""
     episodes = lowest_seeds(demonstrations, dict(config.episodes))
-    folders = [
-        demonstrations / name for name, pages in ((PAGES, config.pages), (DRAWN, config.drawn_pages)) if pages
-    ]
+    counts = {PAGES: config.pages, DRAWN: config.drawn_pages}
+    folders = [demonstrations / name for name, count in counts.items() if count]
+    words = {folder: read_words(folder) for folder in folders if config.read_pages}
     pages = [sample for folder in folders for sample in read_screenspot(folder)]
     texts = [one.instruction for one in episodes] + [text for one in pages for text in instructions(one)]
     tokenizer = train_tokenizer(texts, config.coordinates)
@@ -270,7 +271,7 @@ def pretrain(
     draw = random.Random(config.seed + LAYOUT_SEED)
     lessons = None
     if config.read_pages:
-        to_read = reading_pages(folders, pages)
+        to_read = reading_pages(words, pages)
         lessons = ReadingLessons(model, to_read, config.read_pages, config.seed + READING_SEED)
 
     def imitate() -> str:

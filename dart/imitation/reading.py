@@ -16,7 +16,7 @@ The heads are thrown away after training. docs/decisions/0042-letters-before-wor
 import random
 import string
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from dart.core.boxes import Box
 from dart.core.screenspot import IMAGES, GroundingSample
-from dart.grounding.words import Word, read_words
+from dart.grounding.words import Word
 from dart.imitation.pointing import quoted
 from dart.imitation.text_embeddings import HISTOGRAM_SIZE, TextEmbeddings, histogram
 from dart.policy.codec import load_pixels
@@ -103,19 +103,19 @@ class Questions:
             right, down = (draw.randint(-MOST_SHIFT_PX, MOST_SHIFT_PX) for _ in range(2))
             self.pixels.append(np.roll(load_pixels(page.image.read_bytes()), (down, right), (0, 1)))
             for word in page.words:
-                for cell in self._cells(shifted(word.box, right, down)):
+                for cell in self._cells(word.box.shifted(right, down)):
                     left = CELL_PX * cell[2] - right
                     places = [number_of(word.character_at(left + place)) for place in PLACES_PX]
                     self.characters.append((cell, places))
             for text, box in page.texts:
-                moved = shifted(box, right, down)
+                moved = box.shifted(right, down)
                 near = [cell for cell in self._cells(moved) if is_near(cell[2], moved)]
                 self.texts += [(cell, text) for cell in near if histogram(text).any()]
 
     def _cells(self, box: Box) -> list[Cell]:
         """Return the cells on the middle line of a box of the newest page; none if the shift has cut it."""
         height, width, _ = self.pixels[-1].shape
-        if box.left < 0 or box.top < 0 or box.right > width or box.bottom > height:
+        if not box.is_inside(width, height):
             return []
         return [(len(self.pixels) - 1, row, column) for row, column in cells_of(box)]
 
@@ -146,16 +146,22 @@ class ReadingLessons:
         return f"reading {loss:.3f}"
 
 
-def reading_pages(folders: Sequence[Path], samples: Sequence[GroundingSample]) -> list[ReadingPage]:
-    """Return the pages of some data sets, given their samples."""
+def reading_pages(
+    words: Mapping[Path, Mapping[str, Sequence[Word]]], samples: Sequence[GroundingSample]
+) -> list[ReadingPage]:
+    """Return the pages of some data sets.
+
+    words     the words of each data set (`read_words`), by its folder
+    samples   the samples of all of them
+    """
     named: defaultdict[Path, list[tuple[str, Box]]] = defaultdict(list)
     for sample in samples:
         if text := quoted(sample):
             named[sample.image].append((text, sample.box))
     return [
-        ReadingPage(folder / IMAGES / name, words, named[folder / IMAGES / name])
-        for folder in folders
-        for name, words in read_words(folder).items()
+        ReadingPage(folder / IMAGES / name, shown, named[folder / IMAGES / name])
+        for folder, of_pages in words.items()
+        for name, shown in of_pages.items()
     ]
 
 
@@ -186,11 +192,6 @@ def _at(features: Tensor, cells: Sequence[Cell]) -> Tensor:
     """Return the features [B, C, H, W] at N cells, as [N, C]."""
     page, row, column = torch.tensor(cells).T
     return features[page, :, row, column]
-
-
-def shifted(box: Box, right: int, down: int) -> Box:
-    """Return a box moved by some pixels."""
-    return Box(box.left + right, box.top + down, box.right + right, box.bottom + down)
 
 
 def is_near(column: int, box: Box) -> bool:

@@ -22,7 +22,10 @@ PAGE = "<img name=title><button role='{role}'>{text}</button><button value='{tex
 """A page whose property `document.title` is an element."""
 
 
-DRAWN = "<svg width=40 height=40 tabindex=0><rect width=30 height=30></rect></svg><math onclick=''>x</math>"
+DRAWN = (
+    "<svg width=40 height=40 tabindex=0><rect width=30 height=30></rect></svg>"
+    "<math onclick=''><mi>x</mi></math>"
+)
 """A page with elements that can be clicked and lack properties of HTML elements."""
 
 

@@ -18,7 +18,7 @@ def test_words_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_a_data_set_without_words_says_what_is_missing_and_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(GroundingDataError, match=r"words\.jsonl.*collect the data anew"):
+    with pytest.raises(GroundingDataError, match=r"words\.jsonl.*collect it anew, with another --out"):
         read_words(tmp_path)
 
 

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dart.cli.main import app
+from dart.core.screenspot import GroundingDataError
 from dart.environments.faults import PageHung
 from dart.imitation import pretrain as job
 from dart.imitation.pretrain import PretrainConfig, main_job
@@ -76,3 +77,13 @@ def test_the_command_says_that_it_can_be_repeated_after_a_browser_failed(
     told = " ".join(result.stderr.split())
     assert "the page did not respond during step within 60 s" in told
     assert "repeat the command" in told
+
+
+def test_data_for_a_policy_that_does_not_read_is_refused_for_one_that_does(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "demonstrations.jsonl").touch()
+    config = PretrainConfig(episodes=(), pages=1, drawn_pages=1, read_pages=1)
+
+    with pytest.raises(GroundingDataError, match=r"words\.jsonl.*without --demonstrations"):
+        job.pretrain(config, data, lambda _: None)

@@ -1,5 +1,6 @@
 """Drawn pages: the same seed draws the same page, and a browser shows what is written on it."""
 
+import json
 import random
 import re
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from dart.core.screenspot import read_screenspot
+from dart.environments.miniwob.environment import MiniWobEnvironment
+from dart.grounding.pages import page_shown
 from dart.grounding.words import read_words
 from dart.imitation import drawn_pages
 from dart.imitation.drawn_pages import ELEMENTS, collect_drawn_pages, drawn_page, drawn_word
@@ -59,3 +62,31 @@ def test_a_browser_shows_the_words_of_drawn_pages_and_names_their_elements(
         assert words[name]
         assert all(word.text in written for word in words[name])
         assert all(len(word.ends) == len(word.text) for word in words[name])
+
+
+PAGE = """
+<p>Go <b style="visibility:hidden">hidden</b> \U0001f600ok
+<span style="display:inline-block;width:1em">in two</span></p>
+<p style="position:absolute;top:300px">below</p>
+<p style="position:relative">under<i style="position:absolute;inset:0;background:red"></i></p>
+<p style="width:9px;word-break:break-all">broken</p><input value="typed">
+"""
+
+
+@pytest.mark.browser
+async def test_words_of_a_page_are_those_that_are_seen_whole_character_by_character(tmp_path: Path) -> None:
+    environment = MiniWobEnvironment(tmp_path)
+    try:
+        await environment.reset(drawn_pages.DRAWN_ON, 0, deadline_s=60)
+        await environment.inspect(f"document.body.innerHTML = {json.dumps(PAGE)}")
+        page = await page_shown(environment, await environment.observe(deadline_s=60), "a", 0)
+    finally:
+        await environment.close()
+
+    assert [word.text for word in page.words] == ["Go", "\U0001f600ok", "in", "two"]
+    for word in page.words:
+        inside = [word.box.left, *word.ends]
+        assert inside == sorted(inside), word
+        assert len(word.ends) == len(word.text)
+        middles = [(begin + end) / 2 for begin, end in zip(inside, word.ends, strict=False)]
+        assert "".join(map(word.character_at, middles)) == word.text

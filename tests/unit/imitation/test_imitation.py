@@ -31,6 +31,7 @@ from dart.policy.vocabulary import BIN_PX, PATCH_PX, Coordinates
 from dart.testing.trajectories import step_at
 from dart.training.demonstration_format import BadDemonstrations
 from tests.pictures import png
+from tests.tiny_small_policy import tiny_small_policy
 
 INSTRUCTION = 'Enter "Ann" and press Submit.'
 TOKENIZER = train_tokenizer([INSTRUCTION] * 4)
@@ -219,16 +220,7 @@ def test_a_softened_pointer_divides_its_scores_by_the_temperature(
 def test_the_naming_loss_is_that_of_the_query_at_the_x_token_where_an_instruction_names_a_text(
     tmp_path: Path,
 ) -> None:
-    config = GuiPolicyConfig(
-        vocab_size=TOKENIZER.get_vocab_size(),
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        stem_channels=(8, 8, 8, 16),
-        pointer_size=8,
-        reading_channels=(4, 4, 3),
-    )
-    model = new_policy(config, seed=0)
+    model = tiny_small_policy(TOKENIZER, reading_channels=(4, 4, 3))
     [click, typed, *_] = examples(model, demonstrations(tmp_path))["a"]
     steps, pixels = [click.step, click.step, typed.step], [click.screen.pixels] * 3
     wanted = torch.tensor([[0.6, 0.8, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])

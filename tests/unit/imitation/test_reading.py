@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dart.core.boxes import Box
 from dart.core.screenspot import GroundingSample
-from dart.grounding.words import Word, write_words
+from dart.grounding.words import Word
 from dart.imitation.reading import (
     CELL_PX,
     MOST_SHIFT_PX,
@@ -24,13 +24,13 @@ from dart.imitation.reading import (
     number_of,
     reading_loss,
     reading_pages,
-    shifted,
 )
 from dart.imitation.text_embeddings import TextEmbeddings
 from dart.policy.codec import load_pixels
-from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.modeling import GuiPolicyModel, Pointer, new_policy
+from dart.policy.modeling import GuiPolicyModel, Pointer
+from dart.policy.tokenizer import train_tokenizer
 from tests.pictures import png, png_of
+from tests.tiny_small_policy import tiny_small_policy
 
 WIDTH, HEIGHT = 160, 210
 LETTERS = "abcdehilmnorstu"
@@ -41,16 +41,8 @@ FONT = ImageFont.load_default(11)
 
 
 def model_that_reads() -> GuiPolicyModel:
-    config = GuiPolicyConfig(
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        stem_channels=(8, 16, 32, 8),
-        pointer_size=16,
-        reading_channels=(24, 32, 8),
-    )
-    return new_policy(config, seed=0)
+    sizes = {"stem_channels": (8, 16, 32, 8), "pointer_size": 16, "reading_channels": (24, 32, 8)}
+    return tiny_small_policy(train_tokenizer([LETTERS]), **sizes)
 
 
 @pytest.fixture
@@ -92,7 +84,7 @@ def test_each_place_of_a_cell_is_asked_for_the_character_there_however_the_page_
     for seed in range(50):
         asked = Questions([ReadingPage(white, [word], ())], random.Random(seed)).characters
         right, down = shift_of(seed)
-        assert [cell for cell, _ in asked] == [(0, *one) for one in cells_of(shifted(word.box, right, down))]
+        assert [cell for cell, _ in asked] == [(0, *one) for one in cells_of(word.box.shifted(right, down))]
         for (_, _, column), characters in asked:
             places = [CELL_PX * column + place - right for place in PLACES_PX]
             names = ["a" if 32 <= x < 44 else "B" if 44 <= x < 56 else "" for x in places]
@@ -111,7 +103,7 @@ def test_a_text_is_asked_for_near_its_middle_and_the_words_of_an_element_only_to
         asked = Questions([page], random.Random(seed)).texts
         assert {text for _, text in asked} == {"far", "Tab 2"}
         for (_, _, column), text in asked:
-            box = shifted(element if text == "Tab 2" else far.box, *shift_of(seed))
+            box = (element if text == "Tab 2" else far.box).shifted(*shift_of(seed))
             assert is_near(column, box)
 
 
@@ -142,7 +134,6 @@ def test_pages_without_words_cost_nothing_and_unknown_characters_are_not_asked_a
 
 def test_the_pages_of_a_data_set_have_its_words_and_the_elements_that_a_text_names(tmp_path: Path) -> None:
     word = Word("Ok", Box(10, 10, 30, 20), (20, 30))
-    write_words(tmp_path, {"a.png": [word], "b.png": []})
 
     def sample(instruction: str, query: str) -> GroundingSample:
         return GroundingSample(
@@ -159,7 +150,7 @@ def test_the_pages_of_a_data_set_have_its_words_and_the_elements_that_a_text_nam
 
     samples = [sample('click "Ok"', "text"), sample("click the button", "kind")]
 
-    assert reading_pages([tmp_path], samples) == [
+    assert reading_pages({tmp_path: {"a.png": [word], "b.png": []}}, samples) == [
         ReadingPage(tmp_path / "images" / "a.png", [word], [("Ok", Box(8, 8, 40, 24))]),
         ReadingPage(tmp_path / "images" / "b.png", [], []),
     ]

@@ -15,7 +15,7 @@ import torch
 from dart.policy.codec import PromptCodec
 from dart.policy.configuration import GuiPolicyConfig
 from dart.policy.load import CheckpointError, load
-from dart.policy.modeling import GuiPolicyModel, PromptError, new_policy
+from dart.policy.modeling import GuiPolicyModel, Pointer, PromptError, new_policy
 from dart.policy.protocols import PromptTooLong
 from dart.policy.sampling import (
     MAX_ANSWER_TOKENS,
@@ -28,6 +28,7 @@ from dart.policy.sampling import (
 from dart.policy.small_policy import SmallPolicy, save_policy
 from dart.policy.tokenizer import train_tokenizer
 from dart.policy.vocabulary import Coordinates
+from tests.tiny_small_policy import tiny_small_policy
 
 TOKENIZER = train_tokenizer(["Click on Tab #2.", 'Enter "Ann" and press Submit.'] * 4)
 PROMPTS = (
@@ -97,6 +98,21 @@ def test_a_saved_policy_loads_and_answers_the_same(
     pixels = screens(3).permute(0, 3, 1, 2)
     with torch.inference_mode():
         assert torch.equal(loaded.module(ids, mask, pixels).logits, model(ids, mask, pixels).logits)
+
+
+def test_what_a_policy_reads_moves_its_pointer_and_is_saved_with_it(tmp_path: Path) -> None:
+    reads = tiny_small_policy(TOKENIZER, reading_channels=(4, 4, 3)).eval()
+    prompts, pixels = prompts_of(PromptCodec(TOKENIZER, reads.config.image_tokens)), screens(3)
+    answers = [[4, reads.config.first_x_token_id + 3, 1]] * 3
+    with torch.inference_mode():
+        before = teacher_forced(reads, prompts, answers, pixels)[0].pointer
+        save_policy(reads, TOKENIZER, tmp_path)
+        loaded = SmallPolicy(tmp_path).module
+        assert torch.equal(teacher_forced(loaded, prompts, answers, pixels)[0].pointer, before)
+
+        assert isinstance(reads.pointer, Pointer)
+        reads.pointer.said.weight.add_(1.0)
+        assert not torch.allclose(teacher_forced(reads, prompts, answers, pixels)[0].pointer, before)
 
 
 def test_loading_draws_no_random_numbers(model: GuiPolicyModel, tmp_path: Path) -> None:
