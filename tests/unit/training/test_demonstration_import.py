@@ -16,8 +16,6 @@ from PIL import Image
 from dart.config.config import Config
 from dart.core.run_directory import RunPaths
 from dart.core.types import Demonstration
-from dart.policy.configuration import GuiPolicyConfig
-from dart.policy.modeling import new_policy
 from dart.policy.prompt_spec import PromptSpec
 from dart.policy.small_policy import load_codec, save_policy
 from dart.policy.tokenizer import train_tokenizer
@@ -31,6 +29,7 @@ from dart.training import demonstration_format
 from dart.training.demonstration_format import BadDemonstrations
 from dart.training.demonstration_import import import_demonstrations, read_demonstrations
 from tests.pictures import png_of
+from tests.tiny_small_policy import tiny_small_policy
 
 INSTRUCTION = 'Enter "ada" into the field and press Submit.'
 
@@ -51,16 +50,7 @@ class ListPool:
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("policy")
     tokenizer = train_tokenizer([INSTRUCTION])
-    sizes: dict[str, Any] = {
-        "hidden_size": 32,
-        "intermediate_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "stem_channels": (4, 4, 4, 8),
-        "pointer_size": 8,
-    }
-    config = GuiPolicyConfig(vocab_size=tokenizer.get_vocab_size(), **sizes)
-    save_policy(new_policy(config, seed=0), tokenizer, folder)
+    save_policy(tiny_small_policy(tokenizer), tokenizer, folder)
     return folder
 
 
